@@ -183,6 +183,15 @@ def test_forged_lines_are_no_answers(recorded: Recorded) -> None:
     assert all("protocol" in opinion.reason for opinion in judge(recorded, body))
 
 
+def test_a_judge_cannot_wind_its_clock_up(recorded: Recorded) -> None:
+    line = '{"type": "begun", "index": 0}'
+    body = (
+        "import os, sys, time\n    while True:\n"
+        f"        os.write(int(sys.argv[1]), b'{line}\\n'); time.sleep(0.05)"
+    )
+    assert all("no answer" in opinion.reason for opinion in judge(recorded, body, seconds=1.0))
+
+
 def test_a_forged_score_is_still_checked(recorded: Recorded) -> None:
     line = '{"type": "judged", "index": 0, "reply": {"criteria": {"fast": 1e9, "calm": NaN}}}'
     body = (

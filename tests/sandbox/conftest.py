@@ -3,11 +3,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from sandbox_runner import Runner
+from sandbox_runner import Runner, run_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+NO_NAMESPACES = "from p2p.sandbox import namespaces; namespaces.enter = lambda *_: []"
 
 
 @pytest.fixture
@@ -20,3 +22,9 @@ def sandbox(tmp_path: Path) -> Iterator[Runner]:
     after = tmp_path / "after"
     after.mkdir()
     assert Runner(after)("send(b'fine')").lines == [b"fine"]
+
+
+@pytest.fixture
+def without_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sandboxes as where the kernel gives out no namespaces, and so no tmpfs."""
+    run_before(monkeypatch, tmp_path, NO_NAMESPACES)

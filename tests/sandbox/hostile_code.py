@@ -460,6 +460,7 @@ def brk():
 def writable_later():
     size = 2 << 30
     at = libc.mmap(None, ctypes.c_size_t(size), 1, 0x22, -1, ctypes.c_long(0))
+    if at == 2**64 - 1: raise MemoryError
     try: c("mprotect", ctypes.c_void_p(at), ctypes.c_size_t(size), 3)
     finally: libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
 def array():
@@ -570,9 +571,23 @@ def _hang(source: str) -> Ending:
 
 
 def _fills(source: str, **limits: Any) -> Ending:
-    """Writes 4 MiB at a time and sends a line after each."""
+    """Writes 4 MiB at a time and sends a line after each; a full disk may be its own end."""
     allowed = {"disk_bytes": 32 * MIB, "max_files": 500, **limits}
-    return Ending(source, "disk", "", allowed, lambda ended: len(ended.lines) * 4 < 600)
+
+    def holds(ended: Ended) -> bool:
+        fixed = "tmpfs" in ended.process.layers["namespaces"]
+        # The last one may not have got all of its bytes in.
+        return (len(ended.lines) - 1) * 4 * MIB <= (allowed["disk_bytes"] if fixed else 600 * MIB)
+
+    return Ending(source, "disk, failed", "", allowed, holds)
+
+
+def _outgrows(source: str) -> Ending:
+    """Fills memory that RLIMIT_DATA does not count, and sends a line after each 16 MiB."""
+    allowed = {"memory_bytes": 256 * MIB, "address_bytes": 128 * MIB}
+    return Ending(
+        source, "memory, crashed", "", allowed, lambda ended: 0 < len(ended.lines) * 16 <= 384
+    )
 
 
 def _small_tail(ended: Ended) -> bool:
@@ -588,6 +603,21 @@ for i in range(400):
     os.unlink(f"f{i}"); file.close()
     send(b"allocated"); time.sleep(.005)
 time.sleep(60)
+"""
+
+_SPLIT_STACK = """
+import ctypes, re, resource, threading
+hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+page, size = 4096, 48 << 20
+number = ctypes.c_size_t
+stack = re.search(r"^(\\w+)-\\w+ .*\\[stack\\]$", open("/proc/self/maps").read(), re.M)
+bottom = int(stack[1], 16)
+def grow(end):
+    for at in range(end - (16 << 20), end - size - 1, -(16 << 20)):
+        ctypes.memset(ctypes.c_void_p(at), 1, 16 << 20); send(b"16")
 """
 
 ENDED: dict[str, Ending] = {
@@ -620,6 +650,40 @@ ENDED: dict[str, Ending] = {
         "crashed, memory", "", {"memory_bytes": GIB},
         lambda ended: len(ended.lines) <= 2,  # 64 MiB each
     ),
+    "stacks split by moving their pages": _outgrows(
+        _SPLIT_STACK
+        + """
+ctypes.memset(bottom - (1 << 20), 1, 1)
+for i in range(60):
+    hole = libc.mmap(None, number(size + page), 0, 0x22, -1, 0)
+    libc.munmap(ctypes.c_void_p(hole), number(size + page))
+    source, target = bottom - (1 << 20) + i * page, hole + size
+    libc.mremap(ctypes.c_void_p(source), number(page), number(page), 3, ctypes.c_void_p(target))
+    grow(target)
+"""
+    ),
+    "stacks split by giving up pages between": _outgrows(
+        _SPLIT_STACK
+        + """
+for i in range(60):
+    grow(bottom)
+    bottom -= size
+    libc.munmap(ctypes.c_void_p(bottom + page), number(page))
+"""
+    ),
+    "memory made read-only once it is full": _outgrows(
+        """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        size = ctypes.c_size_t(16 << 20)
+        while True:
+            at = libc.mmap(None, size, 3, 0x22, -1, ctypes.c_long(0))
+            if at == 2**64 - 1: raise MemoryError
+            ctypes.memset(at, 1, size); send(b"16")
+            libc.mprotect(ctypes.c_void_p(at), size, 1)
+        """
+    ),
     "a fork bomb": Ending("import os\nwhile True: os.fork()", "failed", "PermissionError"),
     "a thread bomb": Ending(
         "import threading, time\nthreading.stack_size(256 << 10)\n"
@@ -649,9 +713,11 @@ ENDED: dict[str, Ending] = {
     "folders without a bottom": _fills(
         "import os\nfor i in range(10**9): os.mkdir('d'); os.chdir('d')"
     ),
-    "folders closed to the parent": _fills(
+    # On a file system of its own they end with it; else the parent must be able to count.
+    "folders closed to the parent": Ending(
         "import os, time\nos.makedirs('a/b'); os.mkdir('a/b/c', 0)\n"
-        "for i in range(40): os.mkdir('d'); os.chdir('d')\ntime.sleep(60)"
+        "for i in range(40): os.mkdir('d'); os.chdir('d')\ntime.sleep(1)",
+        "disk, finished",
     ),
     "deleted files that stay open": _fills(
         """
@@ -670,8 +736,10 @@ ENDED: dict[str, Ending] = {
             time.sleep(.2)
             kept = []
             for i in range(200):
-                file = open("f", "wb"); file.write(bytes(4 << 20)); file.flush(); os.unlink("f")
-                kept.append(file); send(b"."); time.sleep(.01)
+                file = open("f", "wb"); kept.append(file)
+                try: file.write(bytes(4 << 20)); file.flush(); os.unlink("f")
+                except OSError: break
+                send(b"."); time.sleep(.01)
             time.sleep(60)
         threading.Thread(target=keep, daemon=True).start()
         ctypes.CDLL(None).pthread_exit(None)
@@ -695,6 +763,53 @@ ENDED: dict[str, Ending] = {
         "import os\ndef allocate(file): os.posix_fallocate(file.fileno(), 0, 4 << 20)"
         + _MAP_AND_DELETE,
         disk_bytes=64 * MIB, max_files=5000,
+    ),
+    "deleted mapped files by the thousand": _fills(
+        """
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        def keep(data):
+            fd = os.open("f", os.O_CREAT | os.O_RDWR)
+            written = os.write(fd, data)
+            libc.mmap(None, ctypes.c_size_t(4096), 1, 2, fd, ctypes.c_long(0))
+            os.unlink("f"); os.close(fd)
+            return written
+        for _ in range(6000): keep(b"")
+        while True:
+            if keep(bytes(4 << 20)) == 4 << 20: send(b".")
+        """,
+        disk_bytes=16 * MIB, max_files=10_000,
+    ),
+    "more mappings than can be counted": _fills(
+        """
+        import ctypes, time
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        at = libc.mmap(None, ctypes.c_size_t(40_000 * 4096), 0, 0x22, -1, ctypes.c_long(0))
+        for i in range(0, 40_000, 2):
+            libc.mprotect(ctypes.c_void_p(at + i * 4096), ctypes.c_size_t(4096), 1)
+        for i in range(10**9): open(f"file{i % 60}", "wb").write(bytes(4 << 20)); send(b".")
+        """,
+        disk_bytes=16 * MIB,
+    ),
+    "mappings that change while they are counted": _fills(
+        """
+        import ctypes, mmap, os, threading
+        libc = ctypes.CDLL(None)
+        size = ctypes.c_size_t(256 << 20)
+        area = mmap.mmap(-1, 256 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(area))
+        ctypes.memset(at, 1, size)
+        def change():
+            while True:
+                for rights in (1, 3): libc.mprotect(ctypes.c_void_p(at), size, rights)
+        for _ in range(4): threading.Thread(target=change, daemon=True).start()
+        kept = []
+        while True:
+            file = open("f", "wb"); file.write(bytes(4 << 20)); file.flush(); os.unlink("f")
+            kept.append(file); send(b".")
+        """,
+        disk_bytes=16 * MIB,
     ),
     "files written through a mapping": _fills(
         """
@@ -972,7 +1087,7 @@ def problem_of(folder: Path, kind: str) -> str:
     ended = runner({**LEFT, **POLICIES}[kind], memory_bytes=2 * GIB)
     if not ended.exit.ok:
         return f"did not leave its file: {ended.exit}"
-    return "" if _is_refused(lambda: _use(folder, kind)) else "used as a result"
+    return "" if _is_refused(lambda: _use(ended.folder, kind)) else "used as a result"
 
 
 def _use(folder: Path, kind: str) -> object:

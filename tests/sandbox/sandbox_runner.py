@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, start
+import pytest
+
+from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, launch, start
 
 INSIDE = Path(__file__).parent / "inside"
 
@@ -17,6 +19,12 @@ INSIDE = Path(__file__).parent / "inside"
 class Ended:
     lines: list[bytes]
     exit: SandboxExit
+    process: SandboxedProcess
+
+    @property
+    def folder(self) -> Path:
+        """With what it left."""
+        return self.process.folder
 
     @property
     def outcome(self) -> dict[str, str]:
@@ -42,7 +50,7 @@ class Runner:
         limits.setdefault("wall_seconds", 30.0)
         with self.start(source, payload, **limits) as process:
             lines = [line for line in process.lines() if line is not None]
-            return Ended(lines, process.wait())
+            return Ended(lines, process.wait(), process)
 
     def refused(self, source: str, payload: dict[str, Any] | None = None, **limits: Any) -> None:
         """Every one of the ``attempts`` in ``source`` must fail, and the code must live on."""
@@ -51,3 +59,13 @@ class Runner:
         assert ended.outcome
         through = {k: v for k, v in ended.outcome.items() if v.startswith("GOT THROUGH")}
         assert not through
+
+
+def run_before(monkeypatch: pytest.MonkeyPatch, folder: Path, statement: str) -> None:
+    """Start sandboxes with ``statement`` run in the process before it confines itself."""
+    script = folder / "enter_without.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(launch.PACKAGE).parent)!r})\n"
+        f"{statement}\nfrom p2p.sandbox import enter\nenter._main()\n"
+    )
+    monkeypatch.setattr("p2p.sandbox.enter.__file__", str(script))

@@ -63,7 +63,7 @@ def test_limits_are_written_before_the_code_runs_and_a_kill_for_memory_is_told(
     with sandbox.start(source, **limits) as process:
         (group,) = (path for path in groups.iterdir() if path.is_dir())
         (group / "memory.events").write_text("low 0\noom 1\noom_kill 1\noom_group_kill 1\n")
-        (sandbox.folder / "killed").touch()
+        (process.folder / "killed").touch()
         end = process.wait(60)
     assert process.layers["cgroup"]
     texts = {path.name: path.read_text() for path in group.iterdir()}

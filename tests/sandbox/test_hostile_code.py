@@ -20,7 +20,10 @@ ALONE = [kind for kind in KINDS if kind not in BATCHED]
 SOME = [
     *BATCHED, "memory that grows slowly", "a thread bomb", "folders closed to the parent",
     "deleted files that stay open", "deleted files that stay mapped", "a process that stops itself",
-    "a pickle among arrays", "lines nested without end",
+    "a pickle among arrays", "lines nested without end", "stacks split by moving their pages",
+    "stacks split by giving up pages between", "memory made read-only once it is full",
+    "deleted mapped files by the thousand", "more mappings than can be counted",
+    "mappings that change while they are counted",
 ]  # fmt: skip
 """What takes a second in all, and whatever rights or namespaces could make a difference to."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from safetensors.numpy import load
 
-from p2p.sandbox import read_arrays, read_result
+from p2p.sandbox import LIBRARIES_BYTES, read_arrays, read_result
 
 if TYPE_CHECKING:
     from sandbox_runner import Runner
@@ -27,9 +27,10 @@ def test_batched_simulation_with_two_threads_and_a_jitted_update_work(sandbox: R
         np.savez("out.npz", fell=fell, gradient=np.asarray(step(jnp.ones((32, 32)))))
         """,
         wall_seconds=120,
+        address_bytes=LIBRARIES_BYTES,
     )
     assert ended.exit.ok, ended.exit
-    arrays = read_arrays(sandbox.folder, "out.npz")
+    arrays = read_arrays(ended.folder, "out.npz")
     assert (arrays["fell"] > 0.01).all()
     assert arrays["gradient"].shape == (32, 32)
 
@@ -46,7 +47,8 @@ def test_a_reference_trainer_on_a_gymnasium_environment_works(sandbox: Runner) -
         save_file(model.policy.state_dict(), "policy.safetensors")
         """,
         wall_seconds=120,
+        address_bytes=LIBRARIES_BYTES,
     )
     assert ended.exit.ok, ended.exit
-    policy = load(read_result(sandbox.folder, "policy.safetensors", 1 << 20))
+    policy = load(read_result(ended.folder, "policy.safetensors", 1 << 20))
     assert policy["log_std"].shape == (6,)

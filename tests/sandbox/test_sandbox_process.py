@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from sandbox_runner import INSIDE
+from sandbox_runner import INSIDE, run_before
 
 from p2p.sandbox import (
     UNSAFE_LOCAL_WARNING,
     Sandbox,
     SandboxedProcess,
     SandboxUnavailable,
-    launch,
     layers,
     start,
 )
@@ -175,6 +174,87 @@ def test_what_the_parent_keeps_for_it_counts_as_its_disk_space(sandbox: Runner) 
     assert (end.reason, end.message) == ("disk", "it wrote more than its 8.0 MiB of disk space")
 
 
+DISK = """
+kept, written = [], 0
+try:
+    while written < 64 << 20:
+        kept.append(open("f", "wb", buffering=0)); os.unlink("f")
+        written += kept[-1].write(bytes(1 << 20))
+except OSError as error: assert error.errno == errno.ENOSPC
+send(str(written).encode())
+"""
+MEMORY = """
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+size, filled = 16 << 20, 0
+while filled < 1 << 30:
+    at = libc.mmap(None, ctypes.c_size_t(size), 3, 0x22, -1, ctypes.c_long(0))
+    if at == 2**64 - 1: break
+    ctypes.memset(at, 1, size); filled += size
+    libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(size), 1)
+send(str(filled).encode())
+"""
+
+
+@pytest.mark.parametrize(("source", "most"), [(DISK, 8 << 20), (MEMORY, 192 << 20)])
+def test_the_kernel_bounds_what_nobody_counts(
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch, source: str, most: int
+) -> None:
+    if source == DISK and "tmpfs" not in layers().namespaces:
+        pytest.skip("the parent alone counts here")
+    monkeypatch.setattr("p2p.sandbox.usage.disk_excess", lambda *_: None)
+    monkeypatch.setattr("p2p.sandbox.usage.process_excess", lambda *_: None)
+    limits = {"disk_bytes": 8 << 20, "memory_bytes": 128 << 20, "address_bytes": 64 << 20}
+    ended = sandbox("import ctypes, errno, os\n" + source, **limits)
+    assert ended.exit.ok, ended.exit
+    assert 0 < int(ended.lines[-1]) <= most + 4096
+
+
+@pytest.mark.usefixtures("without_namespaces")
+def test_a_look_that_stays_slow_ends_the_sandbox(
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p2p.sandbox.process._DISK_LOOK_SECONDS", 0.0)
+    source = "import time; open('a', 'w').close(); send(b'up'); time.sleep(60)"
+    with sandbox.start("import time; open('a', 'w').close(); time.sleep(1)") as process:
+        assert process.wait(30).ok  # looked at while it was stopped, and let go on
+    with sandbox.start(source) as process:
+        assert process.poll(30) == b"up"
+        monkeypatch.setattr("p2p.sandbox.process._STOPPED_LOOK_SECONDS", 0.0)
+        end = process.wait(30)
+    monkeypatch.undo()
+    assert (end.reason, "could not be counted" in end.message) == ("disk", True)
+
+
+def test_a_folder_that_is_not_shown_is_written_to_on_disk(
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = SandboxedProcess.begin
+
+    def hidden(process: SandboxedProcess, *, fixed_size: bool) -> None:
+        if fixed_size:
+            raise PermissionError("/proc is closed")
+        begin(process, fixed_size=fixed_size)
+
+    monkeypatch.setattr(SandboxedProcess, "begin", hidden)
+    ended = sandbox("open('result', 'w').write('done')")
+    assert ended.exit.ok, ended.exit
+    assert (sandbox.folder / "result").read_text() == "done"
+    assert "tmpfs" not in ended.process.layers["namespaces"]
+
+
+def test_more_lines_than_allowed_end_the_sandbox(sandbox: Runner) -> None:
+    ended = sandbox("while True: send(b'x')", max_lines=100)
+    assert (ended.exit.reason, len(ended.lines) <= 100) == ("protocol", True)
+
+
+def test_an_end_once_set_comes_whatever_is_sent(sandbox: Runner) -> None:
+    with sandbox.start("while True: send(b'x')", wall_seconds=60) as process:
+        process.end_within(0.3, "it had its time")
+        end = process.wait(30)
+    assert (end.reason, end.message) == ("wall clock", "it had its time")
+
+
 def test_signs_of_life_are_no_stall(sandbox: Runner) -> None:
     busy = sandbox(
         "import time\nfor i in range(8): send(b'alive'); time.sleep(.1)", stall_seconds=0.5
@@ -191,16 +271,6 @@ def test_the_layers_are_reported() -> None:
     assert any(line.startswith(f"cgroup v2: {answer}") for line in found.describe())
 
 
-def _without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, statement: str) -> None:
-    """Start sandboxes with ``statement`` run in the process before it confines itself."""
-    script = tmp_path / "enter_without.py"
-    script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(launch.PACKAGE).parent)!r})\n"
-        f"{statement}\nfrom p2p.sandbox import enter\nenter._main()\n"
-    )
-    monkeypatch.setattr("p2p.sandbox.enter.__file__", str(script))
-
-
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
@@ -214,7 +284,7 @@ def test_a_kernel_without_a_required_layer_runs_nothing(
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    _without(monkeypatch, tmp_path, statement)
+    run_before(monkeypatch, tmp_path, statement)
     with pytest.raises(SandboxUnavailable, match=named) as caught:
         start("os", {}, Sandbox(folder=folder))
     assert "--unsafe-local" in str(caught.value)
@@ -224,7 +294,7 @@ def test_a_kernel_without_a_required_layer_runs_nothing(
 def test_the_oldest_landlock_is_made_up_for(
     sandbox: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _without(
+    run_before(
         monkeypatch,
         tmp_path,
         "from p2p.sandbox import landlock, namespaces\n"

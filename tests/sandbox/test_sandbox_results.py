@@ -37,7 +37,7 @@ def test_arrays_written_inside_are_read_outside(sandbox: Runner) -> None:
     )
     assert ended.exit.ok, ended.exit
     for name in ("compressed.npz", "plain.npz"):
-        arrays = read_arrays(sandbox.folder, name)
+        arrays = read_arrays(ended.folder, name)
         assert set(arrays) == {"a", "b", "c", "f"}
         np.testing.assert_array_equal(arrays["a"], np.arange(6.0).reshape(2, 3))
         np.testing.assert_array_equal(arrays["f"], np.arange(6, dtype="f4").reshape(2, 3))

@@ -13,6 +13,7 @@ from p2p.contracts import ROLLOUT_LABELS
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.replay import NoSuchCheckpoint, ReplayResult, choose_step, replay
 from p2p.training.runner import RunOptions, TrainingFailed, run_training
+from p2p.training.trainer_messages import longest_evaluation_s
 
 
 def play(record: IterationRecord, step: int = 1024, episodes: int = 1) -> ReplayResult:
@@ -65,6 +66,33 @@ def test_a_run_whose_files_went_away_is_told(tmp_path: Path, trained_run: Iterat
     shutil.rmtree(record.path)
     with pytest.raises(NoSuchCheckpoint, match=r"policy\.safetensors is missing"):
         play(record)
+
+
+ALIVE = """
+import os, sys, time
+
+def reward_fn(obs, action, next_obs, info):
+    while True:
+        os.write(int(sys.argv[1]), b'{"type":"alive","phase":"eval","global_step":1024}\\n')
+        time.sleep(0.05)
+"""
+
+
+def test_signs_of_life_do_not_stretch_a_replay(
+    tmp_path: Path, trained_run: IterationRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    record = IterationRecord(tmp_path / "run")
+    record.reward_fn_path.write_text(ALIVE)
+    monkeypatch.setattr("p2p.training.replay.longest_evaluation_s", lambda *_: 2.0)
+    with pytest.raises(TrainingFailed, match="longer than its 2 s"):
+        play(record)
+
+
+def test_a_replay_has_time_for_its_steps_alone() -> None:
+    config = TrainConfig(max_episode_steps=100, num_envs=4)
+    assert longest_evaluation_s(config, 1) == longest_evaluation_s(config, 4)
+    assert longest_evaluation_s(config, 400) < 1000
 
 
 HEIGHT = """

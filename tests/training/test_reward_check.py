@@ -116,6 +116,17 @@ def test_printing_is_told_and_a_flood_ends():
     assert only_error(check(flood, seconds=2.0)).code == "hangs"
 
 
+SENDS = ["import os, sys, time", "pipe = int(sys.argv[1])"]
+READY = b'{"type": "ready", "body": null}\n'
+
+
+def test_lines_without_end_do_not_stretch_the_check():
+    ready = function(*SENDS, f"while True: os.write(pipe, {READY}); time.sleep(0.05)")
+    assert only_error(check(ready, seconds=1.0)).code == "hangs"
+    flood = function(*SENDS, f"while True: os.write(pipe, {READY * 1000})")
+    assert "lines" in only_error(check(flood)).message
+
+
 def test_false_messages_on_the_pipe_end_the_check():
     lines = ["import os", "for fd in range(3, 200):", "    try: os.write(fd, b'{}\\n')"]
     error = only_error(check(function(*lines, "    except OSError: pass", "return 0.0, {}")))

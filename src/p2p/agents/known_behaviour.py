@@ -21,7 +21,7 @@ from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.judging.verdicts import task_score
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, JudgeOpinion, Record
-from p2p.sandbox import Sandbox, UntrustedResultError, read_message, start
+from p2p.sandbox import LIBRARIES_BYTES, Sandbox, UntrustedResultError, read_message, start
 from p2p.training.engines.facts import surroundings
 from p2p.training.env_spec import EnvSpec, get_env_spec
 from p2p.training.envs.registry import own_folders
@@ -42,6 +42,8 @@ STEPS = 300
 """Enough to tell standing from falling; the whole horizon would cost seconds more."""
 SEED = evaluation_seed(4000)
 """Starts that neither training nor any judgement sees."""
+MAX_LINES = 5000
+"""Of a process that plays a reward: of what it pays, and signs of life."""
 EASY = 0.8
 """A score from which on a criterion is met without any skill."""
 MARGIN = 0.15
@@ -189,6 +191,8 @@ def sandbox_for(config: TrainConfig, folder: Path) -> Sandbox:
         env=engine.env,
         wall_seconds=240 + engine.start_seconds,
         stall_seconds=60 + engine.start_seconds,
+        max_lines=MAX_LINES,
+        address_bytes=LIBRARIES_BYTES,
         memory_bytes=(4 << 30) + engine.memory_bytes,
         gpu=engine.gpu,
         disk_bytes=64 << 20 if engine.python is None else 1 << 30,  # kernels, if any are new

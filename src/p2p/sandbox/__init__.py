@@ -11,14 +11,18 @@ What it covers:
   cannot be changed. In the folder, folders can be made but neither renamed nor removed, files not
   moved from one to another, and parts of files not locked. Where the kernel gives out mount
   namespaces, all but the folder is read-only and nothing in the folder can be loaded as a library.
+  The folder is then a tmpfs of its own: what lay in it can be read, what is written is gone with
+  the process unless the parent takes it from ``SandboxedProcess.folder``.
 - The network. No socket of any family; besides, TCP by Landlock and an empty network namespace.
 - Other processes. No new process or program; no signal, trace, memory access or change of limits
   to any other process. ``/proc`` shows the sandboxed process itself and no other, and none of the
   machine's connections. It can choose neither its priority nor its cores.
 - Secrets. The environment is made anew; no descriptor but three pipes is passed on.
-- Resources. Memory, CPU time, threads, file sizes, disk space, number of files, wall clock and
-  silence; each ends the process with a reason of its own. It dies with its parent. Where this user
-  may make cgroups (v2), the kernel bounds all of its memory, what it keeps for it included.
+- Resources. Memory, CPU time, threads, file sizes, disk space, number of files, lines sent, wall
+  clock and silence; each ends the process with a reason of its own. It dies with its parent. The
+  kernel itself refuses addresses far beyond the memory, and disk space and files beyond the size of
+  the tmpfs, which count as memory, too. Where this user may make cgroups (v2), it bounds all of the
+  memory, what it keeps for the process included.
 - Its results. ``read_result`` and ``read_arrays`` refuse links, special files, pickles and bombs,
   ``read_message`` what is no message.
 
@@ -32,8 +36,10 @@ What it does not cover:
 - Names, sizes, times and link targets of files can be asked for outside of the folder, too, and
   which process numbers are taken.
 - World-readable libraries of the system, and whatever lies beside Python's packages, can be read.
-- Bursts. Disk space and threads are looked at several times a second; what a process writes or
-  starts in between is seen late.
+- Bursts. Threads, memory within ``Sandbox.address_bytes`` and, without a tmpfs, disk space are
+  looked at several times a second; what a process starts or writes in between is seen late. Without
+  a tmpfs, deleted files that stay mapped end it, and so do more mappings than can be looked at and
+  a look that takes long even while it is stopped.
 - Without cgroups, memory that the kernel keeps for the process: pipes and page tables. Limits of
   the user and of the address space bound it to some 200 MiB.
 - Misuse of what it was given: CPU time within its limits, and the covert channels of a shared
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from p2p.sandbox.launch import layers as layers
     from p2p.sandbox.launch import start as start
     from p2p.sandbox.launch import start_gpu as start_gpu
+    from p2p.sandbox.options import LIBRARIES_BYTES as LIBRARIES_BYTES
     from p2p.sandbox.options import UNSAFE_LOCAL_WARNING as UNSAFE_LOCAL_WARNING
     from p2p.sandbox.options import EndReason as EndReason
     from p2p.sandbox.options import Sandbox as Sandbox
@@ -66,6 +73,7 @@ if TYPE_CHECKING:
     from p2p.sandbox.options import unsafe_local_flags as unsafe_local_flags
     from p2p.sandbox.process import SandboxedProcess as SandboxedProcess
     from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
+    from p2p.sandbox.results import copy_result as copy_result
     from p2p.sandbox.results import read_arrays as read_arrays
     from p2p.sandbox.results import read_message as read_message
     from p2p.sandbox.results import read_result as read_result
@@ -74,11 +82,13 @@ _HOMES = {
     "ast_check": ("explain_problems", "find_problems"),
     "launch": ("Layers", "choose_unsafe_local", "layers", "start", "start_gpu"),
     "options": (
-        "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable",
-        "is_unsafe_local", "set_unsafe_local", "unsafe_local_flags",
+        "LIBRARIES_BYTES", "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit",
+        "SandboxUnavailable", "is_unsafe_local", "set_unsafe_local", "unsafe_local_flags",
     ),
     "process": ("SandboxedProcess",),
-    "results": ("UntrustedResultError", "read_arrays", "read_message", "read_result"),
+    "results": (
+        "UntrustedResultError", "copy_result", "read_arrays", "read_message", "read_result"
+    ),
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """What runs first in the sandboxed process: confine, report, then call the module.
 
 Run as a script by ``launch``, with the number of the pipe to write lines to as its argument and
-one JSON document on standard input. It confines itself while it has one thread and before it
-loads a library or a line of foreign code, and goes on in the same interpreter.
+one line of JSON on standard input. It confines itself while it has one thread and before it loads
+a library or a line of foreign code, says so, and goes on in the same interpreter once standard
+input is closed.
 """
 
 from __future__ import annotations
@@ -23,14 +24,12 @@ if TYPE_CHECKING:
 
 EXIT_RAISED, EXIT_MEMORY, EXIT_NO_SANDBOX = 1, 113, 114
 MAX_LINE_BYTES = 4 << 20
-_OPEN_FILES = 512
+_OPEN_FILES = 256
 _OPEN_FILES_WITH_GPU = 2048
 _LOCKED_WITH_GPU = 64 << 20
 """Bytes: a driver pins what it copies to and from."""
 _STACK = 64 << 20
 """Not counted by RLIMIT_DATA, wherever the stack is moved to."""
-_ADDRESS_SPACE_SLACK = 64 << 30
-"""Libraries reserve address space that they never touch; page tables are what this bounds."""
 
 
 def _die_with_parent(parent_pid: int) -> None:
@@ -58,26 +57,43 @@ def _set_limits(spec: dict[str, Any], *, own_user: bool) -> None:
     memory = spec["memory_bytes"]
     bounds = {
         resource.RLIMIT_DATA: memory,
-        resource.RLIMIT_AS: memory + _ADDRESS_SPACE_SLACK,
         resource.RLIMIT_FSIZE: spec["disk_bytes"],
         resource.RLIMIT_NOFILE: _OPEN_FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_STACK: _STACK,
     }
-    if spec["gpu"]:  # host and device memory have one range of addresses, reserved at once
-        del bounds[resource.RLIMIT_AS]
+    if spec["gpu"]:
         bounds[resource.RLIMIT_NOFILE] = _OPEN_FILES_WITH_GPU
         bounds[resource.RLIMIT_MEMLOCK] = _LOCKED_WITH_GPU
     if own_user:
         bounds[resource.RLIMIT_NPROC] = spec["max_threads"]
     for kind, value in bounds.items():
-        _, hard = resource.getrlimit(kind)
-        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (bound, bound))
+        _lower(kind, value)
     if spec["cpu_seconds"] is not None:
         soft = max(1, math.ceil(spec["cpu_seconds"]))
         resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 1))
+
+
+def _lower(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (bound, bound))
+
+
+def _bound_addresses(spec: dict[str, Any]) -> None:
+    """Let the process map no more than its memory, and what its libraries map besides.
+
+    RLIMIT_DATA does not count stacks, which can be split into many, nor what was filled and then
+    made read-only. Call it with the libraries loaded: what they map is not of the code's choosing.
+    """
+    if spec["gpu"]:  # host and device memory have one range of addresses, reserved at once
+        return
+    with open("/proc/self/status", "rb") as file:  # noqa: PTH123
+        lines = [line.split() for line in file if line.startswith(b"Vm")]
+    mapped = {line[0]: int(line[1]) << 10 for line in lines}
+    libraries = mapped[b"VmSize:"] - mapped[b"VmData:"]
+    _lower(resource.RLIMIT_AS, libraries + spec["memory_bytes"] + spec["address_bytes"])
 
 
 def confine(spec: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +111,8 @@ def confine(spec: dict[str, Any]) -> dict[str, Any]:
         raise OSError("this kernel does not filter system calls (seccomp)")
     # A thread's name is written there, and CUDA does not start where it cannot name its threads.
     threads = [f"/proc/{os.getpid()}/task"] if spec["gpu"] else []
-    entered = namespaces.enter(folder, threads)
+    size = (spec["disk_bytes"], spec["max_files"]) if spec["fixed_size"] else None
+    entered = namespaces.enter(folder, threads, size)
     os.chdir(folder)
     _set_limits(spec, own_user="user" in entered)
     kernel.drop_capabilities()
@@ -136,6 +153,14 @@ def _prepare(spec: dict[str, Any]) -> None:
     sys.path[:] = spec["sys_path"]
 
 
+def _wait_for_parent() -> None:
+    """Wait until it has the folder in hand; standard input is then empty."""
+    os.read(0, 1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
 def run(spec: dict[str, Any], pipe: int) -> int:
     """Confine and call ``module.main(payload, send)``; returns the exit status."""
     _prepare(spec)
@@ -146,6 +171,7 @@ def run(spec: dict[str, Any], pipe: int) -> int:
         send(json.dumps({"unavailable": str(error)}).encode())
         return EXIT_NO_SANDBOX
     send(json.dumps(layers).encode())
+    _wait_for_parent()
     if spec["module"] is None:
         os.write(pipe, b"\n")
         return 0
@@ -153,7 +179,9 @@ def run(spec: dict[str, Any], pipe: int) -> int:
 
     faulthandler.enable()  # a crash in C code names the Python lines that led there
     try:
-        importlib.import_module(spec["module"]).main(spec["payload"], send)
+        module = importlib.import_module(spec["module"])
+        _bound_addresses(spec)
+        module.main(spec["payload"], send)
     except MemoryError:
         traceback.print_exc()
         return EXIT_MEMORY
@@ -165,11 +193,7 @@ def run(spec: dict[str, Any], pipe: int) -> int:
 
 
 def _main() -> None:
-    spec = json.loads(sys.stdin.buffer.read())
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    status = run(spec, int(sys.argv[1]))
+    status = run(json.loads(sys.stdin.buffer.readline()), int(sys.argv[1]))
     sys.stdout.flush()
     sys.stderr.flush()
     # Exit handlers and threads of foreign code get no say in how the process ends.

@@ -115,16 +115,24 @@ def prctl(option: int, value: int = 0, more: int = 0) -> int:
     return _checked(_libc.prctl(ctypes.c_int(option), *words), f"prctl {option}")
 
 
-def mount(source: str | None, target: str, flags: int) -> None:
-    """Bind a folder, or change how mounts propagate; no file system of its own."""
+def mount(
+    source: str | None, target: str, flags: int, kind: str | None = None, options: str = ""
+) -> None:
+    """Bind a path, change how mounts propagate, or mount a new file system of this kind."""
     result = _libc.mount(
-        source.encode() if source is not None else None,
+        os.fsencode(source) if source is not None else None,
         os.fsencode(target),
-        None,
+        kind.encode() if kind is not None else None,
         ctypes.c_ulong(flags),
-        None,
+        options.encode() or None,
     )
     _checked(result, f"mount {target}")
+
+
+def unmount(target: str) -> None:
+    """Take away what was mounted last at a path, with all that is mounted in it."""
+    detach = 2
+    _checked(_libc.umount2(os.fsencode(target), ctypes.c_int(detach)), f"unmount {target}")
 
 
 def drop_capabilities() -> None:

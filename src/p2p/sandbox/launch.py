@@ -39,6 +39,7 @@ _FIXED_ENV = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",  # each reserves 64 MiB of addresses; else every thread has its own
 }
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -150,7 +151,9 @@ def _readable_paths(interpreter: Interpreter, extra: Iterable[Path]) -> list[str
     return [*_SYSTEM, *dict.fromkeys(str(path) for path in (PACKAGE, *resolved))]
 
 
-def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> bytes:
+def _spec(
+    module: str | None, payload: Mapping[str, Any], sandbox: Sandbox, *, fixed_size: bool
+) -> bytes:
     folder = sandbox.folder.resolve(strict=True)
     interpreter = _interpreter(sandbox)
     return json.dumps(
@@ -168,7 +171,10 @@ def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> b
             "package_parent": str(PACKAGE.parent),
             "prefix": interpreter.prefixes[0],
             "memory_bytes": sandbox.memory_bytes,
+            "address_bytes": sandbox.address_bytes,
             "disk_bytes": sandbox.disk_bytes,
+            "max_files": sandbox.max_files,
+            "fixed_size": fixed_size,
             "max_threads": sandbox.max_threads,
             "cpu_seconds": sandbox.cpu_seconds,
             "unsafe_local": is_unsafe_local() and module is not None,
@@ -215,13 +221,20 @@ def _spawn(sandbox: Sandbox, lines_in: int) -> subprocess.Popen[bytes]:
 
 
 def _start_process(
-    module: str | None, payload: Mapping[str, Any], sandbox: Sandbox
+    module: str | None, payload: Mapping[str, Any], sandbox: Sandbox, *, fixed_size: bool = True
 ) -> SandboxedProcess:
-    spec = _spec(module, payload, sandbox)
+    spec = _spec(module, payload, sandbox, fixed_size=fixed_size)
     lines_out, lines_in = os.pipe()
     process = SandboxedProcess(lambda: _spawn(sandbox, lines_in), lines_out, sandbox)
     try:
         process.hand_over(spec)
+        process.layers = _first_line(process)
+    except OSError:
+        process.kill()
+        if not fixed_size:
+            raise
+        # Its folder is not shown to this process: it writes to that on disk instead.
+        return _start_process(module, payload, sandbox, fixed_size=False)
     except BaseException:
         process.kill("killed", "the parent was interrupted while it started the sandbox")
         raise
@@ -241,6 +254,7 @@ def _first_line(process: SandboxedProcess) -> dict[str, Any]:
             f"The sandbox cannot be built on this machine: {answer['unavailable']}. The code was "
             "not run. `--unsafe-local` runs it without a sandbox; only do that with code you trust."
         )
+    process.begin(fixed_size="tmpfs" in answer["namespaces"])
     return {**answer, "cgroup": process.in_cgroup}
 
 
@@ -255,14 +269,7 @@ def start(module: str, payload: Mapping[str, Any], sandbox: Sandbox) -> Sandboxe
 
     Use the result as a context manager: leaving the block kills what still runs.
     """
-    process = _start_process(module, payload, sandbox)
-    try:
-        process.layers = _first_line(process)
-        process.start_clock()
-    except BaseException:
-        process.kill()
-        raise
-    return process
+    return _start_process(module, payload, sandbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +280,7 @@ class Layers:
     """0: none. See ``landlock`` for what each version adds."""
     seccomp: bool
     namespaces: tuple[str, ...]
-    """Of user, mount, ipc and network."""
+    """Of user, mount, ipc and network; and "tmpfs", where the folder is one of fixed size."""
     cgroup: bool = False
     """Whether the kernel bounds the memory of the process as a whole; see ``cgroup``."""
     problem: str = ""
@@ -293,9 +300,13 @@ class Layers:
             f"seccomp: {seccomp} (required; no network, no processes, few system calls)",
             f"network namespace: {network} (a second wall before the network)",
             f"mount namespace: {mount} (the same for files; no library loads from its folder)",
+            "disk space: a tmpfs of fixed size (the kernel refuses more)"
+            if "tmpfs" in self.namespaces
+            else "disk space: counted (no tmpfs can be mounted here; the parent looks)",
+            "memory: a limit on addresses, and counted (with a GPU, counted alone)",
             "cgroup v2: yes (the kernel bounds memory and threads as a whole)"
             if self.cgroup
-            else "cgroup v2: no (resource limits bound memory and threads, and the parent looks)",
+            else "cgroup v2: no (what the kernel keeps for a process is bounded only roughly)",
         ]
         return [*lines, self.problem] if self.problem else lines
 
@@ -352,7 +363,7 @@ def layers() -> Layers:
     with tempfile.TemporaryDirectory(prefix="p2p-sandbox-") as name:
         try:
             with _start_process(None, {}, Sandbox(folder=Path(name))) as process:
-                answer = _first_line(process)
+                answer = process.layers
         except SandboxUnavailable as error:
             from p2p.sandbox import landlock, seccomp
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GIB = 1 << 30
+LIBRARIES_BYTES = 8 * GIB
+"""Addresses of PyTorch, if it was built for CUDA: it loads those libraries without a GPU, too."""
 
 EndReason = Literal[
     "finished",  # the module's main returned
@@ -69,14 +71,19 @@ class Sandbox:
     """What the code inside may use. Everything else is refused."""
 
     folder: Path
-    """The one folder it may write to; also its working, home and temporary directory."""
+    """The one folder it may write to; also its working, home and temporary directory. What lies in
+    it can be read there; what is written then lies in ``SandboxedProcess.folder``."""
     readable: tuple[Path, ...] = ()
     """Files and folders that it may read, besides Python, its libraries and this package."""
     import_paths: tuple[Path, ...] = ()
     """Folders that it may read and import from, put in front of ``sys.path``."""
     memory_bytes: int = 8 * GIB
+    """Its files included, where the kernel keeps them in memory."""
+    address_bytes: int = 256 << 20
+    """Addresses besides: for libraries that it loads later, and what these reserve and never touch.
+    Memory in so many the parent bounds alone, by looking."""
     disk_bytes: int = 2 * GIB
-    """Of the folder, with what lay there before."""
+    """Of what it writes to the folder."""
     max_files: int = 4096
     max_threads: int = 512
     cpu_seconds: float | None = None
@@ -84,6 +91,8 @@ class Sandbox:
     wall_seconds: float | None = None
     stall_seconds: float | None = None
     """The longest silence on the pipe."""
+    max_lines: int | None = None
+    """Lines that it may send."""
     env: Mapping[str, str] = field(default_factory=dict)
     """All that it finds in its environment, besides a small fixed set."""
     python: Path | None = None

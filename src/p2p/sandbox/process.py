@@ -8,8 +8,10 @@ import selectors
 import signal
 import threading
 import time
+import weakref
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from p2p.sandbox import cgroup, usage
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
     from p2p.sandbox.options import EndReason, Sandbox
 
-_TICK_SECONDS = 0.2
 _LOOK_EVERY_SECONDS = 0.1
-_DISK_EVERY_SECONDS = 0.2
+_OFTEN_SECONDS = 0.02
+"""Between looks at one that has used up half of its memory or disk space."""
+_DISK_LOOK_SECONDS = 0.2
+_STOPPED_LOOK_SECONDS = 2.0
 _GRACE_SECONDS = 2.0
 _CHUNK = 1 << 16
 _LAST_CHUNKS = 64  # more than a pipe can hold
@@ -44,7 +48,13 @@ class SandboxedProcess:
     ) -> None:
         self.layers: dict[str, Any] = {}
         """The layers that hold, as in ``Layers``."""
+        self.folder = sandbox.folder
+        """Where the files that it writes are found, as long as this object is kept. No path to be
+        resolved or given to another process: the folder may be one that only this one has open."""
         self._sandbox = sandbox
+        self._mounted: int | None = None
+        self._deadline: tuple[float, str] | None = None
+        self._lines = 0
         self._lines_out = lines_out
         self._output = BoundedOutput()
         self._splitter = LineSplitter(MAX_LINE_BYTES)
@@ -60,7 +70,8 @@ class SandboxedProcess:
         self._nobody_reads = False
         self._ready_at: float | None = None
         self._lines_closed_at: float | None = None
-        self._last_line = self._last_look = self._last_disk_look = time.monotonic()
+        self._pace = _LOOK_EVERY_SECONDS
+        self._last_line = self._last_look = time.monotonic()
         self._thread = threading.Thread(
             target=self._run, args=(spawn,), name="p2p-sandbox", daemon=True
         )
@@ -109,6 +120,10 @@ class SandboxedProcess:
                 self._ending = (reason, message)
             self._signal_group()
 
+    def end_within(self, seconds: float, message: str) -> None:
+        """End it this many seconds from now, whatever it sends and whether or not it is read."""
+        self._deadline = time.monotonic() + seconds, message
+
     def charge(self, disk_bytes: int) -> None:
         """Count so many bytes that the parent keeps for it elsewhere as written by it."""
         self._charged = disk_bytes
@@ -116,7 +131,7 @@ class SandboxedProcess:
     def wait(self, timeout: float | None = None) -> SandboxExit:
         """How the process ended, once it has; lines may still be read afterwards.
 
-        While waiting, lines beyond 32 MiB that nobody reads are dropped.
+        While waiting, lines beyond 8 MiB that nobody reads are dropped.
         """
         self._nobody_reads = True
         try:
@@ -143,14 +158,24 @@ class SandboxedProcess:
 
     def hand_over(self, spec: bytes) -> None:
         assert self._popen.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self._popen.stdin as pipe:
-            view = memoryview(spec)
+        with contextlib.suppress(BrokenPipeError):
+            view = memoryview(spec + b"\n")
             while view:
-                view = view[pipe.write(view) or 0 :]
+                view = view[self._popen.stdin.write(view) or 0 :]
 
-    def start_clock(self) -> None:
-        """Count the wall clock from now on: the sandbox is built and the code inside begins."""
+    def begin(self, *, fixed_size: bool) -> None:
+        """Let the code inside begin, and the wall clock: the sandbox is built.
+
+        ``fixed_size``: its folder is a file system that only its own mount namespace shows.
+        """
+        assert self._popen.stdin is not None
+        if fixed_size:
+            path = f"/proc/{self.pid}/root{self._sandbox.folder.resolve()}"
+            self._mounted = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.folder = Path(f"/proc/self/fd/{self._mounted}")
+            weakref.finalize(self, os.close, self._mounted)
         self._ready_at = time.monotonic()
+        self._popen.stdin.close()
 
     # --- the watching thread --------------------------------------------------------------------
 
@@ -189,7 +214,8 @@ class SandboxedProcess:
 
     def _watch(self, popen: subprocess.Popen[bytes]) -> SandboxExit:
         assert popen.stdout is not None
-        with popen.stdout as output, selectors.DefaultSelector() as selector:
+        assert popen.stdin is not None
+        with popen.stdin, popen.stdout as output, selectors.DefaultSelector() as selector:
             for pipe in (output.fileno(), self._lines_out):
                 os.set_blocking(pipe, False)
                 selector.register(pipe, selectors.EVENT_READ)
@@ -210,9 +236,9 @@ class SandboxedProcess:
             time.sleep(0.005)  # both pipes are closed: most likely it is about to end
         elif self._queue.full and not self._nobody_reads:
             self._last_line = time.monotonic()  # it is the parent that is slow
-            time.sleep(_TICK_SECONDS / 4)
+            time.sleep(self._pace / 2)
         else:
-            self._read_some(selector, _TICK_SECONDS)
+            self._read_some(selector, self._pace)
 
     def _read_some(self, selector: selectors.BaseSelector, timeout: float) -> bool:
         """Read a chunk of each pipe that has one; whether there was any."""
@@ -240,33 +266,62 @@ class SandboxedProcess:
             return
         self._last_line = time.monotonic()
         self._finished = not lines[-1]
+        self._lines += len(lines)
+        most = self._sandbox.max_lines
+        if most is not None and self._lines > most:
+            self.kill("protocol", f"the sandboxed code sent more than {most:,} lines")
+            return
         if not (self._queue.full and self._nobody_reads):
             self._queue.put([line for line in lines if line])
 
     def _enforce_limits(self, pid: int) -> None:
         """Kill the process if it went over a limit."""
         sandbox, now = self._sandbox, time.monotonic()
-        if now - self._last_look < _LOOK_EVERY_SECONDS:
+        if now - self._last_look < self._pace:
             return
-        self._last_look = now
         running = now - self._ready_at if self._ready_at is not None else 0.0
         ending = usage.time_excess(sandbox, running, now - self._last_line)
-        ending = ending or usage.process_excess(sandbox, usage.process_use(pid))
-        if ending is None and now - self._last_disk_look > _DISK_EVERY_SECONDS:
-            self._last_disk_look = now
-            ending = usage.disk_excess(sandbox, self._folder_use(pid))
+        if ending is None and self._deadline is not None and now > self._deadline[0]:
+            ending = "wall clock", self._deadline[1]
+        written, used = self._folder_use(pid), usage.process_use(pid) or usage.ProcessUse(0, 0)
+        if self._mounted is not None:  # in memory, then
+            used = replace(used, memory_bytes=used.memory_bytes + written.disk_bytes)
+        half = 2 * used.memory_bytes > sandbox.memory_bytes
+        half = half or 2 * written.disk_bytes > sandbox.disk_bytes
+        self._pace = _OFTEN_SECONDS if half else _LOOK_EVERY_SECONDS
+        ending = ending or usage.process_excess(sandbox, used)
+        ending = ending or usage.disk_excess(sandbox, written, self._charged)
         closed_at = self._lines_closed_at
         if ending is None and closed_at is not None and now - closed_at > _GRACE_SECONDS:
             ending = "protocol", "it closed the pipe to its parent and went on running"
         if ending is not None:
             self.kill(*ending)
+        self._last_look = time.monotonic()
 
     def _folder_use(self, pid: int) -> usage.FolderUse:
         sandbox = self._sandbox
-        use = usage.folder_use(
-            sandbox.folder, pid, max_files=sandbox.max_files, max_bytes=sandbox.disk_bytes
-        )
-        return replace(use, disk_bytes=use.disk_bytes + self._charged)
+        if self._ready_at is None:  # it has not begun
+            return usage.FolderUse(0, 0)
+        if self._mounted is None:
+            return self._look(pid)
+        use = usage.mounted_use(self._mounted, sandbox.max_files)
+        if sandbox.gpu:  # files in memory lie elsewhere
+            deleted = usage.deleted_bytes(pid, apart_from=os.fstat(self._mounted).st_dev)
+            use = replace(use, disk_bytes=use.disk_bytes + deleted)
+        return use
+
+    def _look(self, pid: int) -> usage.FolderUse:
+        """Count what it wrote; if that takes long, with the process stopped, as it may be why."""
+        folder, most = self._sandbox.folder, self._sandbox.max_files
+        with contextlib.suppress(usage.SlowLook):
+            return usage.folder_use(folder, pid, most, _DISK_LOOK_SECONDS)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            return usage.folder_use(folder, pid, most, _STOPPED_LOOK_SECONDS)
+        except usage.SlowLook:
+            return usage.FolderUse(0, 0, uncountable=True)
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def _reap(self, popen: subprocess.Popen[bytes]) -> tuple[int, float]:
         """Exit status and CPU seconds."""
@@ -289,7 +344,7 @@ class SandboxedProcess:
         reason, message = (
             self._ending
             or (usage.memory_excess(sandbox) if out_of_memory else None)
-            or usage.disk_excess(sandbox, use)
+            or usage.disk_excess(sandbox, use, self._charged)
             or usage.explain(sandbox, returncode, cpu_seconds, text, finished=self._finished)
         )
         return SandboxExit(returncode, reason, message, text, cpu_seconds)

@@ -16,7 +16,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,7 @@ _NPZ_DTYPES = frozenset(
 # What the standard library raises for one or the other damage to an archive.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError,
                NotImplementedError, RuntimeError, ValueError)  # fmt: skip
+_COPIED_BYTES = 8 << 20
 _MAX_ARRAYS = 1024
 _MAX_DIGITS = 18
 _MAX_DEPTH = 32
@@ -44,11 +45,29 @@ def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
     """The bytes of the regular file ``name`` in a sandbox's folder.
 
     Refuses names that lead elsewhere, links of both kinds, special files, and files larger than
-    ``max_bytes``. The folder itself must be one that only the parent could have made.
+    ``max_bytes``. The folder itself must be one that only the parent could have made, such as
+    ``SandboxedProcess.folder``.
     """
+    with _opened(folder, name) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise UntrustedResultError(f"{name!r} is larger than {max_bytes} bytes")
+    return data
+
+
+def copy_result(folder: Path, name: str, target: Path, max_bytes: int) -> None:
+    """Copy a file that ``read_result`` would read to ``target``, however large."""
+    with _opened(folder, name) as stream, target.open("wb") as copy:
+        while data := stream.read(_COPIED_BYTES):
+            if copy.tell() + len(data) > max_bytes:
+                raise UntrustedResultError(f"{name!r} is larger than {max_bytes} bytes")
+            copy.write(data)
+
+
+def _opened(folder: Path, name: str) -> BinaryIO:
     if not name or name in {".", ".."} or "/" in name or "\0" in name:
         raise UntrustedResultError(f"{name!r} is not a plain file name")
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # O_NONBLOCK: a named pipe must not keep the parent waiting for a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -61,19 +80,13 @@ def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
         raise UntrustedResultError(f"{name!r} cannot be opened: {error}") from None
     finally:
         os.close(directory)
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise UntrustedResultError(f"{name!r} is not a regular file")
-        if status.st_nlink != 1:
-            raise UntrustedResultError(f"{name!r} has other names (hard links)")
-        with os.fdopen(file, "rb", closefd=False) as stream:
-            data = stream.read(max_bytes + 1)
-    finally:
-        os.close(file)
-    if len(data) > max_bytes:
-        raise UntrustedResultError(f"{name!r} is larger than {max_bytes} bytes")
-    return data
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return os.fdopen(file, "rb")
+    os.close(file)
+    if not stat.S_ISREG(status.st_mode):
+        raise UntrustedResultError(f"{name!r} is not a regular file")
+    raise UntrustedResultError(f"{name!r} has other names (hard links)")
 
 
 def read_message(line: bytes, *, finite: bool = True) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 
-_MAX_BYTES = 32 << 20
+_MAX_BYTES = 8 << 20
 _LINE_OVERHEAD = 64  # what an object and its place in the queue take, so that short lines count
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     Ending = tuple[EndReason, str]
 
 MAX_DEPTH = 32
+MAX_MAPPINGS = 16_384
+"""Areas of addresses; JAX makes a thousand."""
 _STATUS_KB = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
+
+
+class SlowLook(Exception):
+    """Counting took too long; meanwhile the process goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,8 @@ class FolderUse:
     files: int
     unwalkable: bool = False
     """Deeper than any honest tree, or with folders that cannot be looked into."""
+    uncountable: bool = False
+    """By mappings that hide files, or that make a look take long."""
 
 
 def _status(task: Path) -> tuple[bool, ProcessUse] | None:
@@ -79,8 +88,11 @@ def process_use(pid: int) -> ProcessUse | None:
     return status and status[1]
 
 
-def _deleted_bytes(pid: int) -> int:
-    """Disk space of files that the process holds open after deleting them."""
+def deleted_bytes(pid: int, apart_from: int | None = None) -> int:
+    """Disk space of files that the process holds open after deleting them.
+
+    Those on the device ``apart_from`` are not counted.
+    """
     total = 0
     try:
         descriptors = list((_shown_by(pid) / "fd").iterdir())
@@ -91,56 +103,53 @@ def _deleted_bytes(pid: int) -> int:
             status = descriptor.stat()
         except OSError:
             continue
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 0 and status.st_dev != apart_from:
             total += status.st_blocks * 512
     return total
 
 
-def _mapped_deleted_bytes(folder: Path, pid: int, most: int) -> int:
-    """Disk space of the folder's files that the process keeps mapped after deleting them.
+def _hides_mappings(folder: Path, pid: int, deadline: float) -> bool:
+    """Whether it keeps files of the folder mapped that it deleted, or more than can be looked at.
 
-    Only a privileged parent may ask for their sizes, and of no process whose main thread has ended.
-    Else each counts as the largest file there can be: honest code keeps none. Libraries that were
-    replaced meanwhile lie elsewhere.
+    Honest code keeps none, and only a privileged parent could ask for their sizes. Libraries that
+    were replaced meanwhile lie elsewhere.
     """
     inside = os.fsencode(folder.resolve()) + b"/"
     try:
-        process = _shown_by(pid)
-        lines = (process / "maps").read_bytes().splitlines()
+        with (_shown_by(pid) / "maps").open("rb") as lines:
+            for number, line in enumerate(lines):
+                if number >= MAX_MAPPINGS:
+                    return True
+                if line.endswith(b" (deleted)\n") and line.split(maxsplit=5)[5].startswith(inside):
+                    return True
+                _check(deadline)
     except OSError:
-        return 0
-    areas: dict[tuple[bytes, bytes], bytes] = {}
-    for line in lines:
-        if line.endswith(b" (deleted)"):
-            area, _, _, device, inode, path = line.split(maxsplit=5)
-            if path.startswith(inside):
-                areas[device, inode] = area
-    total = 0
-    sizes = process / "map_files"
-    if not sizes.is_dir():
-        return most * len(areas)
-    for area in areas.values():
-        try:
-            total += (sizes / area.decode()).stat().st_blocks * 512
-        except PermissionError:
-            total += most
-        except OSError:
-            continue
-    return total
+        pass
+    return False
 
 
-def folder_use(folder: Path, pid: int, *, max_files: int, max_bytes: int) -> FolderUse:
+def _check(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise SlowLook
+
+
+def folder_use(folder: Path, pid: int, max_files: int, seconds: float) -> FolderUse:
     """Disk space and number of files of a folder, without following links.
 
-    What the process has deleted and still holds open or mapped counts as well.
+    What the process has deleted and still holds open counts as well. Raises SlowLook where it takes
+    longer than ``seconds``.
     """
-    disk, files = _deleted_bytes(pid) + _mapped_deleted_bytes(folder, pid, max_bytes), 0
+    deadline = time.monotonic() + seconds
+    if _hides_mappings(folder, pid, deadline):
+        return FolderUse(0, 0, uncountable=True)
+    disk, files = deleted_bytes(pid), 0
     todo = [(str(folder), 0)]
     while todo:
         path, depth = todo.pop()
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
+                    _check(deadline)
                     files += 1
                     if files > max_files or depth > MAX_DEPTH:
                         return FolderUse(disk, files, depth > MAX_DEPTH)
@@ -156,6 +165,13 @@ def folder_use(folder: Path, pid: int, *, max_files: int, max_bytes: int) -> Fol
         except OSError:
             return FolderUse(disk, files, unwalkable=True)
     return FolderUse(disk, files)
+
+
+def mounted_use(folder: int, max_files: int) -> FolderUse:
+    """The same of a file system of its own, by a descriptor of it: the kernel has counted."""
+    status = os.fstatvfs(folder)
+    disk = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return FolderUse(disk, max_files + 1 - status.f_ffree)
 
 
 def _size(number: int) -> str:
@@ -177,9 +193,7 @@ def memory_excess(sandbox: Sandbox) -> Ending:
     return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
 
 
-def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
-    if use is None:
-        return None
+def process_excess(sandbox: Sandbox, use: ProcessUse) -> Ending | None:
     if use.memory_bytes > sandbox.memory_bytes:
         return memory_excess(sandbox)
     if use.threads > sandbox.max_threads:
@@ -187,11 +201,14 @@ def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
     return None
 
 
-def disk_excess(sandbox: Sandbox, use: FolderUse) -> Ending | None:
-    if use.disk_bytes > sandbox.disk_bytes:
+def disk_excess(sandbox: Sandbox, use: FolderUse, charged: int) -> Ending | None:
+    """``charged``: what the parent keeps for it elsewhere."""
+    if use.disk_bytes + charged > sandbox.disk_bytes:
         return "disk", f"it wrote more than its {_size(sandbox.disk_bytes)} of disk space"
     if use.files > sandbox.max_files:
         return "disk", f"it made more than {sandbox.max_files} files"
+    if use.uncountable:
+        return "disk", "it kept deleted files mapped, or so much that it could not be counted"
     if use.unwalkable:
         return "disk", f"it made folders deeper than {MAX_DEPTH} or closed to its parent"
     return None

@@ -22,7 +22,7 @@ from p2p import files
 from p2p.config import TrainConfig, engine_of
 from p2p.contracts import ROLLOUT_LABELS, EvalReady
 from p2p.records.iteration_record import IterationRecord
-from p2p.sandbox import UntrustedResultError, read_arrays, read_result
+from p2p.sandbox import UntrustedResultError, copy_result, read_arrays, read_result
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import make_single
 from p2p.training.policies.network import NetworkShape
@@ -44,9 +44,15 @@ def checkpoint_dir(record: IterationRecord, step: int) -> Path:
 
 
 def publish_checkpoint(
-    record: IterationRecord, config: TrainConfig, message: EvalReady, max_bytes: int = MAX_BYTES
+    record: IterationRecord,
+    config: TrainConfig,
+    message: EvalReady,
+    left: Path,
+    max_bytes: int = MAX_BYTES,
 ) -> int:
-    """Check what the trainer left, and write it down as this checkpoint; returns bytes written.
+    """Check what the trainer left in a folder, and write it down as this checkpoint.
+
+    Returns the bytes written; what was left is removed.
 
     Raises UntrustedResultError, before anything is written, where it is not what the run makes, or
     takes more than `max_bytes`.
@@ -55,11 +61,11 @@ def publish_checkpoint(
     folder = checkpoint_dir(record, step)
     most = max(0, min(max_bytes, MAX_BYTES))
     try:
-        data = read_result(record.work_dir, message.policy_file, min(most, MAX_FILE_BYTES))
+        data = read_result(left, message.policy_file, min(most, MAX_FILE_BYTES))
         policy = Policy.from_bytes(data, message.policy_file)
         size, episodes = len(data), dict[str, RecordedEpisode]()
         for label, name in message.trajectory_files.items():
-            arrays = read_arrays(record.work_dir, name, max_bytes=most - size)
+            arrays = read_arrays(left, name, max_bytes=most - size)
             size += sum(array.nbytes for array in arrays.values())
             episodes[label] = RecordedEpisode.from_arrays(arrays)
     except (PolicyFileError, TrajectoryFileError) as error:
@@ -73,7 +79,7 @@ def publish_checkpoint(
     save_sb3_zip(policy, config, partial, evaluated_observations(record, step, policy))
     partial.replace(folder / "policy.zip")
     for name in (message.policy_file, *message.trajectory_files.values()):
-        (record.work_dir / name).unlink(missing_ok=True)
+        (left / name).unlink(missing_ok=True)
     written = [record.trajectory_file(step, label) for label in episodes]
     return sum(path.stat().st_size for path in (*written, *folder.iterdir()))
 
@@ -155,6 +161,7 @@ def _checkpoint_folders(record: IterationRecord) -> dict[int, Path]:
 
 
 FILE_NAME = "resume.safetensors"
+MAX_STATE_BYTES = 16 << 30
 START_POLICY = "start_policy.safetensors"
 """In the sandbox's folder: the policy that training starts from, where there is one."""
 
@@ -179,8 +186,16 @@ def save_state(
     return name
 
 
-def adopt_state(folder: Path, name: str) -> None:
-    """Make this the state that the folder's run continues from, in one step."""
+def adopt_state(folder: Path, name: str, left: Path | None = None) -> None:
+    """Make this the state that the folder's run continues from, in one step.
+
+    `left` is where it lies, if not in the folder itself.
+    """
+    if left is not None and left != folder.absolute():
+        partial = f"{FILE_NAME}.partial"
+        copy_result(left, name, folder / partial, MAX_STATE_BYTES)
+        (left / name).unlink()
+        name = partial
     if not _is_file(folder / name):
         raise UntrustedResultError(f"{name} is not a file that is there")
     if not _is_file(folder / FILE_NAME):

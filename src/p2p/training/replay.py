@@ -10,7 +10,13 @@ from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import ROLLOUT_LABELS, EvalReady, EvalResult, Failed
 from p2p.records.iteration_record import IterationRecord
-from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
+from p2p.sandbox import (
+    LIBRARIES_BYTES,
+    Sandbox,
+    SandboxedProcess,
+    UntrustedResultError,
+    read_arrays,
+)
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.engines.facts import surroundings
@@ -20,7 +26,7 @@ from p2p.training.runner import (
     WORKER_MODULE,
     TrainingFailed,
 )
-from p2p.training.trainer_messages import parse_message
+from p2p.training.trainer_messages import MAX_SIGNS, longest_evaluation_s, parse_message
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 
@@ -87,6 +93,9 @@ def replay(
         sandbox = Sandbox(
             folder=folder,
             stall_seconds=120 + engine.start_seconds,
+            wall_seconds=longest_evaluation_s(config, episodes) + engine.start_seconds,
+            max_lines=MAX_SIGNS,
+            address_bytes=LIBRARIES_BYTES,
             python=engine.python,
             gpu=engine.gpu,
             memory_bytes=(8 << 30) + engine.memory_bytes,
@@ -97,10 +106,12 @@ def replay(
         try:
             with start_sandbox(WORKER_MODULE, payload, sandbox) as process:
                 ready = _follow(process)
-            trajectories = {
-                label: RecordedEpisode.from_arrays(read_arrays(folder, file, max_bytes=MAX_BYTES))
-                for label, file in ready.trajectory_files.items()
-            }
+                trajectories = {
+                    label: RecordedEpisode.from_arrays(
+                        read_arrays(process.folder, file, max_bytes=MAX_BYTES)
+                    )
+                    for label, file in ready.trajectory_files.items()
+                }
         except (UntrustedResultError, TrajectoryFileError) as error:
             raise TrainingFailed("reward", f"what playing left cannot be used: {error}") from error
     if set(trajectories) != set(ROLLOUT_LABELS):

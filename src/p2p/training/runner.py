@@ -29,6 +29,7 @@ from p2p.contracts import (
 )
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import (
+    LIBRARIES_BYTES,
     Sandbox,
     SandboxedProcess,
     SandboxExit,
@@ -302,6 +303,7 @@ class _Run:
             folder=folder,
             memory_bytes=self.options.memory_bytes + engine.memory_bytes,
             disk_bytes=self.options.disk_bytes,
+            address_bytes=LIBRARIES_BYTES,
             stall_seconds=self.options.stall_seconds,
             wall_seconds=longest_training_s(self.config) + engine.start_seconds,
             python=engine.python,
@@ -331,7 +333,7 @@ class _Run:
                     renders.advance()
                 if line is not None:
                     message = messages.read(line)
-                    self._take(message, renders)
+                    self._take(message, process.folder, renders)
                     self._account(message, line, process)
                     self.on_message(message)
         finally:
@@ -360,7 +362,7 @@ class _Run:
         self.record.touch_heartbeat()
         return True
 
-    def _take(self, message: WorkerMessage, renders: RenderQueue) -> None:
+    def _take(self, message: WorkerMessage, left: Path, renders: RenderQueue) -> None:
         match message:
             case Started():
                 self.started = message
@@ -380,12 +382,16 @@ class _Run:
                 self.metrics.write(message.scalars)
             case EvalReady() if self.metrics is not None:
                 self.published += publish_checkpoint(
-                    self.record, self.config, message, self.options.disk_bytes - self.published
+                    self.record,
+                    self.config,
+                    message,
+                    left,
+                    self.options.disk_bytes - self.published,
                 )
                 self.metrics.write(message.result)
                 renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
-                adopt_state(self.record.work_dir, message.file)
+                adopt_state(self.record.work_dir, message.file, left)
             case Finished():
                 self.finished = message
             case Failed():

@@ -34,6 +34,8 @@ MAX_SIGNS = 20_000
 """Of life, from one update or evaluation to the next: hours, at two in a second."""
 LEAST_STEPS_PER_S = 10.0
 """Slower than this on average, after an hour to begin with, a training is ended."""
+LEAST_PLAYED_PER_S = 50.0
+"""The same of a policy that is played, after two minutes: nothing is learned meanwhile."""
 
 
 def parse_message(line: bytes) -> WorkerMessage:
@@ -50,6 +52,13 @@ def longest_training_s(config: TrainConfig) -> float:
     episodes = config.num_evals * config.num_eval_rounds * config.eval_envs
     steps = config.total_timesteps + episodes * (config.max_episode_steps or 1000)
     return 3600 + steps / LEAST_STEPS_PER_S
+
+
+def longest_evaluation_s(config: TrainConfig, episodes: int) -> float:
+    """How long playing so many episodes may take, all rows of the environment in step."""
+    rounds = -(-episodes // config.eval_envs)
+    steps = rounds * config.eval_envs * (config.max_episode_steps or 1000)
+    return 120 + steps / LEAST_PLAYED_PER_S
 
 
 @dataclass

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +26,8 @@ SECONDS_PER_EPISODE = 20.0
 START_SECONDS = 30.0
 MEMORY_BYTES = 2 << 30
 DISK_BYTES = 16 << 20
+ADDRESS_BYTES = 1 << 30
+_ANSWERED = ("judged", "failed")
 MAX_STARTS = 2
 """A process that ends in the middle is started once more, for the episodes after that one."""
 
@@ -100,6 +100,7 @@ def _start(
             import_paths=own_folders(),
             memory_bytes=MEMORY_BYTES,
             disk_bytes=DISK_BYTES,
+            address_bytes=ADDRESS_BYTES,
             max_threads=64,
             wall_seconds=START_SECONDS + seconds * len(payload["episodes"]),
             stall_seconds=START_SECONDS + seconds,
@@ -116,19 +117,18 @@ def _follow(
 ) -> tuple[list[Reply | str], str]:
     """What the worker says, and what it sent that is no answer; the clock runs while it judges."""
     heard: list[Reply | str] = []
-    deadline = math.inf
-    for line in process.lines(tick=0.2):
-        if line is None:
-            if time.monotonic() > deadline:
-                process.kill("stalled", "the judge took too long")
-            continue
+    expected: tuple[str, ...] = ("ready",)
+    for line in process.lines():
         try:
             message = read_message(line, finite=False)
-            answered = message["type"] in ("judged", "failed")
-            in_turn = not answered or (message["index"] == len(heard) < count)
-            deadline = math.inf if answered else time.monotonic() + seconds
-            if answered and in_turn:
+            kind, index = message["type"], message.get("index", 0)
+            in_turn = kind in expected and index == len(heard) < count
+            if in_turn and kind in _ANSWERED:
                 heard.append(_answer(message, ids))
+            if in_turn:  # each once: what comes again would wind the clock up
+                expected = _ANSWERED if kind == "begun" else ("begun",)
+                allowed = seconds if kind == "begun" else START_SECONDS
+                process.end_within(allowed, "the judge took too long")
         except (UntrustedResultError, KeyError, TypeError):
             in_turn = False
         if not in_turn:

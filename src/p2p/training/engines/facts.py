@@ -18,7 +18,7 @@ from p2p import files
 from p2p.config import ConfigurationError
 from p2p.contracts import PolicyMetadata
 from p2p.sandbox import Sandbox, gpu, read_message, start
-from p2p.sandbox.options import GIB
+from p2p.sandbox.options import GIB, LIBRARIES_BYTES
 from p2p.training.engines.table import (
     Installed,
     check_supported,
@@ -113,7 +113,7 @@ def run_child(
 ) -> dict[str, Any]:
     """Run the engine's own side and return its answer; kernels that it compiled are kept.
 
-    `prepare` and `keep` are called with the folder that it may write to, before and after it runs.
+    `prepare` and `keep` are called with its folder and with what it left, before and after it runs.
     Raises EngineFailed.
     """
     home = home or engine_folder(engine)
@@ -129,6 +129,7 @@ def run_child(
             env=around.env,
             gpu=around.gpu,
             memory_bytes=8 * GIB + around.memory_bytes,
+            address_bytes=LIBRARIES_BYTES,
             wall_seconds=START_SECONDS,
         )
         answer: dict[str, Any] | None = None
@@ -140,10 +141,10 @@ def run_child(
                 if "progress" in message:
                     on_progress(str(message["progress"]), float(message["seconds"]))
             end = process.wait()
-        _keep_kernels(folder / "kernels", home / "kernels")
+        _keep_kernels(process.folder / "kernels", home / "kernels")
         if answer is None:
             raise EngineFailed(f"{engine} did not start: {_reason(end)}", end.output_tail)
-        keep(folder)
+        keep(process.folder)
         return answer
 
 

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 from p2p.config import engine_of
 from p2p.contracts import Record, RewardSpec
 from p2p.sandbox import (
+    LIBRARIES_BYTES,
     Sandbox,
     SandboxedProcess,
     SandboxExit,
@@ -36,6 +37,7 @@ WORKER = "p2p.training.reward.check_worker"
 SETUP_SECONDS = 120.0
 GIB = 1 << 30
 ENGINE_SECONDS = 300.0
+MAX_LINES = 2000
 
 Text = Annotated[str, Field(max_length=20_000)]
 
@@ -145,6 +147,8 @@ def check_reward(
                 gpu=around.gpu,
                 disk_bytes=GIB // 16 if around.python is None else GIB,  # kernels, if any are new
                 wall_seconds=SETUP_SECONDS + seconds + around.start_seconds,
+                max_lines=MAX_LINES,
+                address_bytes=LIBRARIES_BYTES,
                 import_paths=own_folders(),
                 env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **around.env},
             )
@@ -182,18 +186,15 @@ def _follow(
     process: SandboxedProcess, seconds: float, findings: list[CheckFinding]
 ) -> CheckResult | None:
     """Read what the worker says. The reward's clock starts when the environment is ready."""
-    deadline: float | None = None
+    ready = False
     result = None
-    for line in process.lines(tick=0.2):
-        if line is None:
-            if deadline is not None and time.monotonic() > deadline:
-                process.kill("wall clock", "the reward took too long")
-            continue
+    for line in process.lines():
         try:
             message = read_message(line, finite=False)
             kind, body = message["type"], message["body"]
-            if kind == "ready" and deadline is None:
-                deadline = time.monotonic() + seconds
+            if kind == "ready" and not ready:
+                ready = True
+                process.end_within(seconds, "the reward took too long")
             elif kind == "finding" and len(findings) < 100:
                 findings.append(CheckFinding.model_validate(body))
             elif kind == "result":
