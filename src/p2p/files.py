@@ -69,7 +69,7 @@ def _open(path: Path, flags: int = os.O_RDONLY) -> int:
 
 def _check_place(descriptor: int, path: Path) -> None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise OSError(errno.ENODEV, "not a regular file", str(path))
     real = str(Path(f"/proc/self/fd/{descriptor}").readlink()).removesuffix(" (deleted)")
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - Path has none that drops `..`
     if real != str(absolute) and _has_link_in_data(absolute):
