@@ -39,7 +39,7 @@ _FIXED_ENV = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "2",  # each reserves 64 MiB of addresses; else every thread has its own
+    "MALLOC_ARENA_MAX": "4",  # each reserves 64 MiB of addresses; else every thread has its own
 }
 
 PACKAGE = Path(__file__).resolve().parents[1]

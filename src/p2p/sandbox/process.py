@@ -279,8 +279,9 @@ class SandboxedProcess:
         sandbox, now = self._sandbox, time.monotonic()
         if now - self._last_look < self._pace:
             return
-        running = now - self._ready_at if self._ready_at is not None else 0.0
-        ending = usage.time_excess(sandbox, running, now - self._last_line)
+        begun = self._ready_at or now  # until then, whoever starts it counts
+        silent = now - max(begun, self._last_line)
+        ending = usage.time_excess(sandbox, now - begun, silent)
         if ending is None and self._deadline is not None and now > self._deadline[0]:
             ending = "wall clock", self._deadline[1]
         written, used = self._folder_use(pid), usage.process_use(pid) or usage.ProcessUse(0, 0)
