@@ -338,6 +338,8 @@ class StepBuffer:
                 step.prompt_ids = trajectory.prompt_ids[i]
                 step.completion_ids = trajectory.completion_ids[i]
                 step.logprobs = trajectory.logprobs[i]
+            if trajectory.temperatures:
+                step.temperature = trajectory.temperatures[i]
             step.version = trajectory.versions[i] if trajectory.versions else UNKNOWN_VERSION
             steps.append(step)
         return steps

@@ -17,7 +17,7 @@ from unstable.collection.exploitability import policy_exploitability
 from unstable.collection.jobs import Env, Episode, GamesInFlight, Job, Matchmaker
 from unstable.collection.players import PlayerFactory, tokenizer_of
 from unstable.core import EpisodeResult, PlaySpec, Trajectory
-from unstable.engines.protocol import EngineError
+from unstable.engines.protocol import EngineError, Sampling
 from unstable.evaluation import Evaluation
 from unstable.games.players import RANDOM_LEGAL, RandomLegal
 from unstable.games.rules import compact_view
@@ -118,6 +118,9 @@ class Collector:
             seed, group_size,
         )  # fmt: skip
         _check_games(self.matches, compact_views, random_opening_moves)
+        if training_envs:
+            own = [a.sampling_params for a in actors or () if isinstance(a, VLLMActor)]
+            _check_sampling([Sampling.of(vllm_config), *own])
         self.num_actors, self.vllm_config = num_actors, dict(vllm_config)
         self.max_eval_games_per_ckpt = max_eval_games_per_ckpt
         self.filter_opponent_invalid = filter_opponent_invalid
@@ -534,6 +537,21 @@ def _played_seats(spec: PlaySpec, result: EpisodeResult) -> dict[int, Trajectory
     """The seats that the learner's policy had, the learner's own first."""
     others = [seat for seat in learner_seats(spec) if seat != spec.player_id]
     return {spec.player_id: result.traj} | dict(zip(others, result.others, strict=True))
+
+
+def _check_sampling(samplings: Sequence[Sampling]) -> None:
+    """Refuse to train on answers whose log-probabilities the learner cannot say."""
+    for sampling in samplings:
+        if sampling.top_p < 1.0:
+            raise ValueError(
+                f"top_p is {sampling.top_p:g}: it leaves out tokens that the learner counts, and"
+                " gradients would be biased; set it to 1 for training (evaluate with any)"
+            )
+        if sampling.temperature <= 0.0:
+            raise ValueError(
+                "temperature is 0: the likeliest answer alone has nothing to be compared with, so"
+                " there is nothing to learn; set it above 0 for training (evaluate with any)"
+            )
 
 
 def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves: int) -> None:

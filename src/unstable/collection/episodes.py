@@ -164,6 +164,7 @@ def _record(seen: Trajectory, game: GameRunner, turn: Turn, reply: Reply, versio
         seen.prompt_ids.append(list(reply.completion.prompt_ids))
         seen.completion_ids.append(list(reply.completion.token_ids))
         seen.logprobs.append(list(reply.completion.logprobs))
+        seen.temperatures.append(reply.completion.sampling.temperature)
     seen.infos.append(info)
 
 
