@@ -290,6 +290,9 @@ class BaseTracker:
     def log_scalars(self, values: Mapping[str, float]) -> None:
         """Take numbers; here they go nowhere."""
 
+    def log_counts(self, values: Mapping[str, int]) -> None:
+        """Take what was counted since the run began; here it goes nowhere."""
+
 
 def new_run_dir(output_dir: Path, run_name: str) -> Path:
     """A folder that no other run has, also if one of the same name began in the same second."""

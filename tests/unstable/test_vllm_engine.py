@@ -149,9 +149,7 @@ def ask_all(
     return stage.runner.run(together())
 
 
-def check(
-    stage: Stage, adapter: Path | None, answer: Completion, temperature: float = 1.0
-) -> None:
+def check(stage: Stage, adapter: Path | None, answer: Completion, temperature: float = 1.0) -> None:
     assert len(answer.logprobs) == len(answer.token_ids) > 0
     expected = true_logprobs(stage.model, adapter, answer, temperature)
     assert answer.logprobs == pytest.approx(expected, abs=1e-4)

@@ -48,6 +48,7 @@ async def play_episode(
     error_allowance: int = 0,
     random_opening_moves: int = 0,
     transcribe: bool = False,
+    recorded: dict[int, Trajectory] | None = None,
 ) -> EpisodeResult:
     """Play a game; seats that the learner plays are recorded turn by turn.
 
@@ -59,6 +60,7 @@ async def play_episode(
         random_opening_moves: up to so many first moves are random legal ones, of nobody's doing
             and not recorded.
         transcribe: keep every move, for people to look at.
+        recorded: gets those seats' turns while the game is played, also if it fails.
 
     Raises:
         GameError: the game cannot be played, or raised.
@@ -66,7 +68,8 @@ async def play_episode(
     """
     moves: list[Move] | None = [] if transcribe else None
     game = _opened(spec, view, error_allowance, random_opening_moves, moves)
-    recorded = {seat: _trajectory(spec, seat) for seat in learner_seats(spec)}
+    recorded = {} if recorded is None else recorded
+    recorded |= {seat: _trajectory(spec, seat) for seat in learner_seats(spec)}
     while not game.done:
         turn = game.observe()
         reply = await players[turn.seat].act(game, turn)
