@@ -11,6 +11,7 @@ from unstable.core import AgentSpec, EpisodeResult, Move, PlaySpec, Trajectory, 
 from unstable.engines.protocol import Completion
 from unstable.games.players import RandomLegal
 from unstable.games.runner import GameError, GameRunner, Turn
+from unstable.utils.threads import in_thread
 
 View = Callable[[Any, int, str], str]
 
@@ -67,13 +68,14 @@ async def play_episode(
         EngineError: a player could not answer.
     """
     moves: list[Move] | None = [] if transcribe else None
-    game = _opened(spec, view, error_allowance, random_opening_moves, moves)
+    # Games are foreign code, and may take their time: others are played meanwhile.
+    game = await in_thread(_opened, spec, view, error_allowance, random_opening_moves, moves)
     recorded = {} if recorded is None else recorded
     recorded |= {seat: _trajectory(spec, seat) for seat in learner_seats(spec)}
     while not game.done:
         turn = game.observe()
         reply = await players[turn.seat].act(game, turn)
-        game.step(reply.action)
+        await in_thread(game.step, reply.action)
         if moves is not None:
             moves.append(_move(game, turn, reply))
         if turn.seat in recorded:
