@@ -564,12 +564,13 @@ def _check_sampling(samplings: Sequence[Sampling]) -> None:
         if sampling.top_p < 1.0:
             raise ValueError(
                 f"top_p is {sampling.top_p:g}: it leaves out tokens that the learner counts, and"
-                " gradients would be biased; set it to 1 for training (evaluate with any)"
+                " gradients would be biased; set it to 1 for training (of a run that is resumed, in"
+                " its config.json)"
             )
         if sampling.temperature <= 0.0:
             raise ValueError(
                 "temperature is 0: the likeliest answer alone has nothing to be compared with, so"
-                " there is nothing to learn; set it above 0 for training (evaluate with any)"
+                " there is nothing to learn; set it above 0 for training"
             )
 
 
