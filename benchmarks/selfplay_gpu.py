@@ -71,7 +71,7 @@ def config_of(arguments: argparse.Namespace, folder: str) -> RunConfig:
             "train": [["SimpleTak-v0-train", 2, "qwen3-zs"]],
             "action_extraction": "selfplay_gpu:a_cell",
         },
-        "sampling": {"temperature": 0.7, "top_p": 0.95, "max_tokens": 24 if tiny else 1024},
+        "sampling": {"temperature": 1.0, "top_p": 1.0, "max_tokens": 24 if tiny else 1024},
         "engine": {"max_parallel_seq": arguments.workers, "max_model_len": 4096, "max_loras": 8},
         "buffer": {
             "max_size": 256 if tiny else 1536,

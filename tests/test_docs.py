@@ -358,6 +358,21 @@ def test_the_table_of_providers_is_that_of_the_code() -> None:
     ]
 
 
+def test_the_table_of_algorithms_is_that_of_the_code() -> None:
+    from unstable import algorithms
+
+    kinds = {name: getattr(algorithms, name) for name in algorithms.ALGORITHMS}
+    of_code = {
+        f"`{name}`": (
+            "yes" if kind.modules is not algorithms.Reinforce.modules else "no",
+            "`groups`" if kind.needs_groups else "`episodes`" if kind.needs_episodes else "any",
+        )
+        for name, kind in kinds.items()
+    }
+    rows = table(section((ROOT / "docs/selfplay.md").read_text(), "### Algorithms"))
+    assert {row[0]: (row[3], row[4]) for row in rows} == of_code
+
+
 def test_the_table_of_session_settings_is_that_of_the_code() -> None:
     rows = table(section(section(GUIDE, "## Sessions"), "### Settings of a session"))
     documented = {row[0].strip("`"): row[1].strip("`") for row in rows}

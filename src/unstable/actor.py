@@ -27,7 +27,6 @@ REPORT_SECONDS = 5.0
 FETCH_TIMEOUT = 120.0
 KEPT_ADAPTERS = 32
 """Fetched adapters on disk; engines have those they use in memory."""
-SAMPLING = ("temperature", "top_p", "max_tokens")
 
 
 class VLLMActor:
@@ -57,7 +56,7 @@ class VLLMActor:
     ) -> None:
         self.name = name
         self.tracker = tracker
-        self.sampling_params = Sampling(**{key: cfg[key] for key in SAMPLING if key in cfg})
+        self.sampling_params = Sampling.of(cfg)
         self.engine = make_engine(cfg, loaded)
         self.tokenizer = _tokenizer(self.engine, cfg)
         self._adapters = AdapterCache(adapters)
@@ -105,7 +104,7 @@ class VLLMActor:
     async def score(
         self, prompt: str, answers: Sequence[str], lora_path: str | None = None
     ) -> list[float]:
-        """How likely each answer is, as a whole and with nothing after it: 0 to 1.
+        """How likely each answer is at temperature 1, as a whole and with nothing after it: 0 to 1.
 
         Raises:
             EngineError: the engine cannot say, or the adapter cannot be had.
@@ -192,7 +191,9 @@ class VLLMActor:
                 request.answer.set_exception(error)
         else:
             if not request.answer.done():
-                request.answer.set_result(replace(completion, prompt_ids=ids))
+                request.answer.set_result(
+                    replace(completion, prompt_ids=ids, sampling=request.sampling)
+                )
 
     async def _report_loop(self) -> None:
         """Tell the tracker how it goes, for as long as the event loop runs."""

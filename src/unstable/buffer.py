@@ -7,6 +7,7 @@ import io
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -28,7 +29,9 @@ from unstable.utils.handles import call, locked, send
 
 _FIELDS = tuple(field.name for field in fields(Step))
 MAX_WAITING = 4096
-"""Groups that may wait for games: some never come, and their group must not stay for ever."""
+"""Groups that may wait for games; beyond, the oldest makes do with those that it has."""
+LOSSES = ("evicted", "cleared", "transformed")
+"""Why steps do not leave by a batch: no room, `clear`, a transform of the batch left them out."""
 
 
 def take(items: list[Any], rng: random.Random) -> Any:
@@ -50,8 +53,8 @@ STRATEGIES = ("random", "episodes", "groups")
 class Units:
     """Steps that leave together: single ones, whole games, or `group_size` games of a `Step.group`.
 
-    A group can be drawn when its last game is in. Of groups that wait for games none is evicted,
-    since a group without its first game would never be complete.
+    A group can be drawn when its last game is over, whether that brought steps or not, each seat's
+    steps by themselves. Of groups that wait for games none is evicted.
     """
 
     def __init__(self, strategy: str, group_size: int) -> None:
@@ -62,18 +65,41 @@ class Units:
         self.units: list[Any] = []
         """Single steps by themselves: a list around each would cost a third of the speed."""
         self._waiting: dict[str, list[list[Step]]] = {}
+        """By group, what its games have brought so far."""
+        self._games: Counter[str] = Counter()
+        """By group, how many of its games are over."""
 
-    def add(self, trajectory: list[Step]) -> None:
-        if self.group_size > 1 and trajectory:
-            name = trajectory[0].group
-            group = self._waiting.setdefault(name, [])
-            group.append(trajectory)
-            if len(group) < self.group_size:
-                if len(self._waiting) > MAX_WAITING:
-                    del self._waiting[next(iter(self._waiting))]  # the oldest
-                return
-            del self._waiting[name]
-            trajectory = [step for game in group for step in game]
+    def add(self, trajectories: Sequence[list[Step]], group: str) -> None:
+        """Take what our seats did in a game of a group: nothing, where they never moved."""
+        if self.group_size == 1:
+            for trajectory in trajectories:
+                self._append(trajectory)
+            return
+        self._waiting.setdefault(group, []).extend(trajectories)
+        self._games[group] += 1
+        if self._games[group] == self.group_size:
+            self._complete(group)
+        elif len(self._waiting) > MAX_WAITING:
+            self._complete(next(iter(self._waiting)))
+
+    def complete_all(self) -> None:
+        for group in list(self._waiting):
+            self._complete(group)
+
+    @property
+    def waiting(self) -> int:
+        """Steps of groups that wait for games."""
+        return sum(len(game) for group in self._waiting.values() for game in group)
+
+    def _complete(self, group: str) -> None:
+        del self._games[group]
+        by_seat: dict[str, list[Step]] = {}
+        for trajectory in self._waiting.pop(group):
+            by_seat.setdefault(trajectory[0].group, []).extend(trajectory)
+        for steps in by_seat.values():
+            self._append(steps)
+
+    def _append(self, trajectory: list[Step]) -> None:
         if self.single:
             self.units += trajectory
         elif trajectory:
@@ -93,6 +119,7 @@ class Units:
     def clear(self) -> None:
         self.units.clear()
         self._waiting.clear()
+        self._games.clear()
         self.size = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,6 +130,7 @@ class Units:
             "waiting": {
                 name: [_plain(game) for game in group] for name, group in self._waiting.items()
             },
+            "games": dict(self._games),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -114,6 +142,9 @@ class Units:
         self._waiting = {
             name: [_steps(game) for game in group] for name, group in state["waiting"].items()
         }
+        # Without the games: of a version that counted trajectories.
+        games = state.get("games") or {name: len(group) for name, group in self._waiting.items()}
+        self._games = Counter(games)
         self.size = sum(map(len, self.units))
 
 
@@ -185,7 +216,8 @@ class StepBuffer:
         self._store = Units(buffer_strategy, group_size)
         self._episodes = 0
         self._batches = 0
-        self._evicted = 0
+        self._received = 0
+        self._lost = Counter(dict.fromkeys(LOSSES, 0))
         self._tracker = tracker
         log_to_run("buffer", tracker)
         self._folder = None if tracker is None else Path(call(tracker.get_train_dir))
@@ -196,49 +228,80 @@ class StepBuffer:
 
     @locked
     def add_game(
-        self, trajectories: Sequence[Trajectory], env_id: str, player_ids: Sequence[int] = ()
+        self,
+        trajectories: Sequence[Trajectory],
+        env_id: str,
+        player_ids: Sequence[int] = (),
+        group: str = "",
     ) -> None:
         """Take a game that several seats of ours played; its rewards are transformed once.
 
-        Given one by one, the game would count several times in every baseline.
+        Given one by one, the game would count several times in every baseline. A game of a `group`
+        (else that of its first trajectory) that brought nothing has no trajectories: the group
+        does not wait for it.
         """
-        if not trajectories:
-            return
-        first = trajectories[0]
-        final = self.final(first.final_rewards, env_id, first.opponent)
-        for index, trajectory in enumerate(trajectories):
-            player_id = player_ids[index] if player_ids else trajectory.pid[0]
-            self._store.add(self._steps(trajectory, player_id, env_id, final))
-            self._episodes += 1
-        excess = self._store.size - self.max_buffer_size
-        if excess > 0:
-            self._evicted += len(self._store.draw(excess, self._random))
+        steps = []
+        if any(trajectory.actions for trajectory in trajectories):
+            first = trajectories[0]
+            final = self.final(first.final_rewards, env_id, first.opponent)
+            for index, trajectory in enumerate(trajectories):
+                if trajectory.actions:
+                    player_id = player_ids[index] if player_ids else trajectory.pid[0]
+                    steps.append(self._steps(trajectory, player_id, env_id, final))
+                    self._episodes += 1
+        self._received += sum(map(len, steps))
+        if trajectories or group:
+            self._store.add(steps, group or trajectories[0].group)
+        self._evict()
 
     @locked
-    def get_batch(self, batch_size: int, *, whole_games: bool = False) -> list[Step]:
+    def complete_groups(self) -> None:
+        """Make do with the games that there are: those that groups wait for will not come."""
+        self._store.complete_all()
+        self._evict()
+
+    def _evict(self) -> None:
+        excess = self._store.size - self.max_buffer_size
+        if excess > 0:
+            self._lost["evicted"] += len(self._store.draw(excess, self._random))
+
+    @locked
+    def get_batch(
+        self, batch_size: int, *, whole_games: bool = False, whole_groups: bool = False
+    ) -> list[Step]:
         """Take steps out, chosen uniformly without replacement.
 
         Whole episodes or groups where those are kept: then the batch has them one after the other,
         each in order, and may be longer by what the last one has too much.
 
         Raises:
-            ValueError: there are fewer, or `whole_games` are asked for that are not kept so.
+            ValueError: there are fewer, or games or groups are asked for that are not kept whole.
         """
+        if whole_groups and self.buffer_strategy != "groups":
+            raise ValueError(
+                "groups of games are not kept together: let the collector play games in groups"
+                " (group_size) and use buffer_strategy='groups'"
+            )
         if whole_games and self.buffer_strategy == "random":
             raise ValueError("games are not kept whole: use buffer_strategy='episodes'")
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}")
         if self._store.size < batch_size:
             raise ValueError(f"{batch_size} steps were asked for, {self._store.size} are here")
-        batch = self.sampling(self._store.draw(batch_size, self._random))
+        drawn = self._store.draw(batch_size, self._random)
+        count = len(drawn)
+        batch = self.sampling(drawn)
+        self._lost["transformed"] += max(0, count - len(batch))
         if self._writer is not None and self._folder is not None:
             path = self._folder / f"train_data_step_{self._batches}.csv"
             rows = [_row(step) for step in batch]  # now: the learner may change its steps
             self._writer.put(lambda: write_training_data_to_file(rows, path))
         self._batches += 1
         if self._tracker is not None:
-            numbers = {"size": self._store.size, "evicted": self._evicted, "drawn": len(batch)}
+            numbers = {"size": self._store.size, "drawn": len(batch)}
             send(self._tracker.log_scalars, {f"buffer/{k}": float(v) for k, v in numbers.items()})
+            lost = {f"buffer/lost_{name}": count for name, count in self._lost.items()}
+            send(self._tracker.log_counts, {"buffer/waiting": self._store.waiting, **lost})
         return batch
 
     def size(self) -> int:
@@ -249,6 +312,7 @@ class StepBuffer:
 
     @locked
     def clear(self) -> None:
+        self._lost["cleared"] += self._store.size + self._store.waiting
         self._store.clear()
 
     def stop(self, reason: str = "") -> None:
@@ -273,7 +337,9 @@ class StepBuffer:
             "size": self._store.size,
             "trajectories": self._episodes,
             "batches": self._batches,
-            "evicted": self._evicted,
+            "steps": self._received,
+            "waiting": self._store.waiting,
+            **self._lost,
             "csv_failures": self._writer.failures if self._writer else 0,
             "csv_skipped": self._writer.skipped if self._writer else 0,
         }
@@ -300,7 +366,8 @@ class StepBuffer:
             "random": [version, list(internal), gauss],
             "episodes": self._episodes,
             "batches": self._batches,
-            "evicted": self._evicted,
+            "received": self._received,
+            **self._lost,
         }
 
     @locked
@@ -316,7 +383,8 @@ class StepBuffer:
         self._random.setstate((version, tuple(internal), gauss))
         self._episodes = state["episodes"]
         self._batches = state["batches"]
-        self._evicted = state["evicted"]
+        self._received = state.get("received", 0)
+        self._lost = Counter({name: state.get(name, 0) for name in LOSSES})
         self.collect, self._stop_reason = True, ""
 
     def _steps(
@@ -338,6 +406,8 @@ class StepBuffer:
                 step.prompt_ids = trajectory.prompt_ids[i]
                 step.completion_ids = trajectory.completion_ids[i]
                 step.logprobs = trajectory.logprobs[i]
+            if trajectory.temperatures:
+                step.temperature = trajectory.temperatures[i]
             step.version = trajectory.versions[i] if trajectory.versions else UNKNOWN_VERSION
             steps.append(step)
         return steps

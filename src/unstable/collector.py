@@ -17,7 +17,7 @@ from unstable.collection.exploitability import policy_exploitability
 from unstable.collection.jobs import Env, Episode, GamesInFlight, Job, Matchmaker
 from unstable.collection.players import PlayerFactory, tokenizer_of
 from unstable.core import EpisodeResult, PlaySpec, Trajectory
-from unstable.engines.protocol import EngineError
+from unstable.engines.protocol import EngineError, Sampling
 from unstable.evaluation import Evaluation
 from unstable.games.players import RANDOM_LEGAL, RandomLegal
 from unstable.games.rules import compact_view
@@ -41,7 +41,9 @@ SETTLE_EVERY = 128
 TRANSCRIBED = 32
 """Training games of each checkpoint that people can look at later, the first ones."""
 TRAINING_COUNTS = ("games", "failed", "filtered", "turns", "invalid")
-COUNTS = (*TRAINING_COUNTS, "eval_games", "eval_failed", "dropped")
+LOSSES = ("lost_failed", "lost_filtered", "lost_unfinished")
+"""Why steps do not reach the buffer: their game failed, was filtered, or was dropped."""
+COUNTS = (*TRAINING_COUNTS, "eval_games", "eval_failed", "dropped", "steps", *LOSSES)
 FAILURES = (GameError, EngineError)
 """What may happen to a game without ending the run."""
 
@@ -118,6 +120,9 @@ class Collector:
             seed, group_size,
         )  # fmt: skip
         _check_games(self.matches, compact_views, random_opening_moves)
+        if training_envs:
+            own = [a.sampling_params for a in actors or () if isinstance(a, VLLMActor)]
+            _check_sampling([Sampling.of(vllm_config), *own])
         self.num_actors, self.vllm_config = num_actors, dict(vllm_config)
         self.max_eval_games_per_ckpt = max_eval_games_per_ckpt
         self.filter_opponent_invalid = filter_opponent_invalid
@@ -157,6 +162,7 @@ class Collector:
             raise ValueError(f"{games} games are no groups of {self.matches.group_size}")
         before = self.counts.copy()
         await self._ready(num_workers)
+        send(self._buffer.complete_groups)  # nothing is in flight
         while (missing := games - (self.counts["games"] - before["games"])) > 0:
             uid = await self.matches.current()
             jobs: list[Job] = []
@@ -255,6 +261,7 @@ class Collector:
         handled, self._finishing = 0, False
         try:
             await self._ready(num_workers)
+            send(self._buffer.complete_groups)  # nothing is in flight
             while not await call_within(PART_TIMEOUT, self._buffer.stopped):
                 await self._top_up(num_workers, num_eval_workers)
                 if self._finishing and not len(self.flight) and not self._solving:
@@ -290,7 +297,7 @@ class Collector:
         """
         uid = await self.matches.current()
         if self._finishing:
-            self.counts["dropped"] += await self.flight.drop("train")
+            self._count_dropped(await self.flight.drop("train"))
             # All places are free for evaluation, if any is wanted.
             num_eval_workers = max(num_workers, num_eval_workers) if num_eval_workers else 0
             num_workers = 0
@@ -338,6 +345,7 @@ class Collector:
             error_allowance=self.error_allowance,
             random_opening_moves=self.random_opening_moves if job.meta.type == "train" else 0,
             transcribe=self._is_transcribed(job),
+            recorded=job.recorded,
         )
 
     def _is_transcribed(self, job: Job) -> bool:
@@ -374,18 +382,20 @@ class Collector:
         self._push_transcript(job, result, self.counts["games"])
         seats = _played_seats(job.spec, result)
         learning = self._learning_seats(seats)
+        env_id, group = job.spec.env_id, job.spec.group
+        taught = sum(len(trajectory.actions) for trajectory in learning.values())
+        self.counts["steps"] += job.steps
+        self.counts["lost_filtered"] += job.steps - taught
+        if taught or group:
+            send(self._buffer.add_game, list(learning.values()), env_id, list(learning), group)
         if not learning:
             self.counts["filtered"] += 1
             return
-        env_id = job.spec.env_id
         # Every seat of ours, whether it moved or not: half of a zero-sum game would say that a
         # policy wins or loses against itself.
         for number, (seat, trajectory) in enumerate(seats.items()):
             if self._tracker is not None:
                 send(self._tracker.add_trajectory, trajectory, seat, env_id, new_game=number == 0)
-        moved = {seat: trajectory for seat, trajectory in learning.items() if trajectory.pid}
-        if moved:
-            send(self._buffer.add_game, list(moved.values()), env_id, list(moved))
         self._push_outcome(job, result)
 
     def _learning_seats(self, seats: Mapping[int, Trajectory]) -> dict[int, Trajectory]:
@@ -429,6 +439,11 @@ class Collector:
     def _post_failure(self, job: Job, failure: BaseException) -> None:
         kind = "failed" if job.meta.type == "train" else "eval_failed"
         self.counts[kind] += 1
+        if job.meta.type == "train":
+            self.counts["steps"] += job.steps
+            self.counts["lost_failed"] += job.steps
+            if job.spec.group:  # it has to do with the others
+                send(self._buffer.add_game, [], job.spec.env_id, (), job.spec.group)
         self._last_failure = f"{job.spec.env_id}, seed {job.spec.seed}: {failure}"
         loud = is_news(self.counts[kind])
         _LOG.log(
@@ -442,8 +457,12 @@ class Collector:
                     f"{self._streak} games in a row failed, the last one: {self._last_failure}"
                 ) from failure
 
+    def _count_dropped(self, jobs: Sequence[Job]) -> None:
+        steps = sum(job.steps for job in jobs if job.meta.type == "train")
+        self.counts.update({"dropped": len(jobs), "steps": steps, "lost_unfinished": steps})
+
     async def _drop(self) -> None:
-        self.counts["dropped"] += await self.flight.drop()
+        self._count_dropped(await self.flight.drop())
         for task in self._solving:
             task.cancel()
         self._report()
@@ -462,6 +481,9 @@ class Collector:
         ):
             if self._tracker is not None and done + failed:
                 send(self._tracker.log_scalars, {f"collector/{name}": failed / (done + failed)})
+        if self._tracker is not None:
+            lost = {f"collector/{name}": self.counts[name] for name in LOSSES}
+            send(self._tracker.log_counts, lost)
 
     # --- the whole ----------------------------------------------------------------------------
 
@@ -489,7 +511,7 @@ class Collector:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.matches.groups = state["groups"]
-        self.counts = Counter(state["counts"])
+        self.counts = Counter({**dict.fromkeys(COUNTS, 0), **state["counts"]})
         self._reported = self.counts.copy()
         self._eval_started.clear()
         for uid, games in state["eval_started"].items():
@@ -534,6 +556,22 @@ def _played_seats(spec: PlaySpec, result: EpisodeResult) -> dict[int, Trajectory
     """The seats that the learner's policy had, the learner's own first."""
     others = [seat for seat in learner_seats(spec) if seat != spec.player_id]
     return {spec.player_id: result.traj} | dict(zip(others, result.others, strict=True))
+
+
+def _check_sampling(samplings: Sequence[Sampling]) -> None:
+    """Refuse to train on answers whose log-probabilities the learner cannot say."""
+    for sampling in samplings:
+        if sampling.top_p < 1.0:
+            raise ValueError(
+                f"top_p is {sampling.top_p:g}: it leaves out tokens that the learner counts, and"
+                " gradients would be biased; set it to 1 for training (of a run that is resumed, in"
+                " its config.json)"
+            )
+        if sampling.temperature <= 0.0:
+            raise ValueError(
+                "temperature is 0: the likeliest answer alone has nothing to be compared with, so"
+                " there is nothing to learn; set it above 0 for training"
+            )
 
 
 def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves: int) -> None:

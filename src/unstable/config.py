@@ -53,8 +53,8 @@ class GamesConfig(_Section):
 
 
 class SamplingConfig(_Section):
-    temperature: Annotated[float, Field(ge=0)] = 0.7
-    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_tokens: Positive = 4096
 
 

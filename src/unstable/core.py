@@ -41,7 +41,9 @@ class Trajectory:
     completion_ids: list[list[int]] = field(default_factory=list)
     """The sampled tokens, the one that stopped the answer included."""
     logprobs: list[list[float]] = field(default_factory=list)
-    """Of each sampled token, under the policy that sampled it."""
+    """Of each sampled token, under the policy that sampled it and at its temperature."""
+    temperatures: list[float] = field(default_factory=list)
+    """Per turn, what the model's logits were divided by."""
     versions: list[int] = field(default_factory=list)
     """The policy's version per turn: the learner's step its adapter came from."""
     opponent: str = ""
@@ -70,6 +72,7 @@ class Step:
     prompt_ids: Sequence[int] = ()
     completion_ids: Sequence[int] = ()
     logprobs: Sequence[float] = ()
+    temperature: float = 1.0
     version: int = UNKNOWN_VERSION
     episode: int = -1
     """Steps of one trajectory share it, and no other has it."""
@@ -286,6 +289,9 @@ class BaseTracker:
 
     def log_scalars(self, values: Mapping[str, float]) -> None:
         """Take numbers; here they go nowhere."""
+
+    def log_counts(self, values: Mapping[str, int]) -> None:
+        """Take what was counted since the run began; here it goes nowhere."""
 
 
 def new_run_dir(output_dir: Path, run_name: str) -> Path:

@@ -244,6 +244,13 @@ class Tracker(BaseTracker):
             self._put(name, value)
         self._flush_if_due()
 
+    @locked
+    def log_counts(self, values: Mapping[str, int]) -> None:
+        for name, count in values.items():
+            self._m[name].clear()  # the newest says it all
+            self._put(name, count)
+        self._flush_if_due()
+
     # --- what others ask ----------------------------------------------------------------------
 
     @locked

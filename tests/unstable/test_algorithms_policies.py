@@ -142,7 +142,7 @@ def test_seats_of_a_group_are_compared_each_with_its_own(folder):
 @pytest.mark.parametrize("algorithm", [GRPO, DrGRPO, RLOO])
 def test_a_batch_without_groups_is_refused(folder, algorithm):
     steps = grouped([1.0, 2.0])
-    steps[1].group = "another"
+    steps[1].group = ""
     with pytest.raises(ValueError, match="buffer_strategy='groups'"):
         ready(algorithm(), folder).prepare_steps(steps)
 

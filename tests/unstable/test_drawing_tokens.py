@@ -30,7 +30,8 @@ HALVES = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
 def test_a_number_picks_its_token(uniform: float, temperature: float, top_p: float, token: int):
     tokens, logprobs = draw(HALVES, [uniform], [temperature], [top_p])
     assert tokens.tolist() == [token]
-    assert logprobs.tolist() == pytest.approx([math.log([0.5, 0.25, 0.125, 0.125][token])])
+    powers = [share ** (1 / (temperature or 1.0)) for share in (0.5, 0.25, 0.125, 0.125)]
+    assert logprobs.tolist() == pytest.approx([math.log(powers[token] / sum(powers))])
 
 
 @given(

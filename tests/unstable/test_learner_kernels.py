@@ -87,8 +87,9 @@ def test_heads_are_normed_and_turned(heads: int, size: int, dtype: torch.dtype, 
 def test_logits_become_probabilities_in_place(size: int, dtype: torch.dtype):
     logits = 4 * numbers(3, size, dtype=dtype)
     targets = torch.tensor([0, size // 2, size - 1], device=DEVICE)
-    wanted = torch.log_softmax(logits.float(), -1)
-    logps, totals = kernels.softmax_(logits, targets)
+    temperatures = torch.tensor([1.0, 0.7, 1.3], device=DEVICE)
+    wanted = torch.log_softmax(logits.float() / temperatures[:, None], -1)
+    logps, totals = kernels.softmax_(logits, targets, temperatures)
     torch.testing.assert_close(logps, wanted.gather(-1, targets[:, None])[:, 0])
     within = 1e-5 if dtype == torch.float32 else 1e-2
     torch.testing.assert_close(
@@ -102,11 +103,14 @@ def test_a_frozen_head_has_the_same_values_and_gradients_by_kernel(
     head = torch.nn.Linear(16, 700, bias=False, device=DEVICE).requires_grad_(False)
     states = numbers(9, 16, dtype=torch.float32)
     targets = torch.arange(0, 630, 70, device=DEVICE)
+    temperatures = torch.linspace(0.5, 1.5, 9, device=DEVICE)
     results = []
     for chosen in (kernels, None):
         monkeypatch.setattr(forward, "kernels_for", lambda _, chosen=chosen: chosen)
         hidden = states.clone().requires_grad_()
-        logp, _ = forward.token_logprobs(hidden, head, targets, logits_at_once=2 * 700)
+        logp, _ = forward.token_logprobs(
+            hidden, head, targets, temperatures, logits_at_once=2 * 700
+        )
         results.append((logp, *torch.autograd.grad(logp.square().sum(), hidden)))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)

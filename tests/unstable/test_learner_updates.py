@@ -247,6 +247,8 @@ def test_whole_games_are_asked_for_where_they_are_needed(folder, tmp_path):
         learner(folder, tmp_path, filled(), algorithm=A2C()).update_once()
     kept = filled(buffer_strategy="episodes")
     assert learner(folder, tmp_path, kept, algorithm=A2C()).update_once()["num_steps"] == 16
+    with pytest.raises(ValueError, match="buffer_strategy='groups'"):
+        learner(folder, tmp_path, kept, algorithm=GRPO()).update_once()
     kept = filled(buffer_strategy="groups", group_size=4)
     assert learner(folder, tmp_path, kept, algorithm=GRPO()).update_once()["num_steps"] == 16
 

@@ -173,9 +173,12 @@ def test_the_tracker_is_told_the_size(tmp_path):
         def log_scalars(self, values):
             heard.update(values)
 
+        log_counts = log_scalars
+
     listener = Listener("run", run_dir=tmp_path)
     filled(10, tracker=listener, write_csv=False).get_batch(4)
-    assert heard == {"buffer/size": 6.0, "buffer/evicted": 0.0, "buffer/drawn": 4.0}
+    lost = {f"buffer/lost_{reason}": 0 for reason in ("evicted", "cleared", "transformed")}
+    assert heard == {"buffer/size": 6.0, "buffer/drawn": 4.0, "buffer/waiting": 0, **lost}
 
 
 # --- whole games --------------------------------------------------------------------------

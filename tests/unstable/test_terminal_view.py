@@ -73,8 +73,14 @@ def test_only_what_went_wrong_is_a_failure(tmp_path):
     assert make_view(made.get_interface_info()).failures == (Number("collector/failed", 2.0),)
     made.write_failures = 4
     buffer = {"size": 1, "evicted": 5, "csv_failures": 1, "csv_skipped": 0}
+    for count in (3, 5):
+        made.log_counts({"buffer/lost_evicted": count, "buffer/lost_cleared": 0})
     named = {n.name: n.value for n in make_view(made.get_interface_info(), buffer=buffer).failures}
-    assert named == {"collector/failed": 2, "metrics not written": 4, "buffer/csv_failures": 1}
+    assert named == {
+        "collector/failed": 2, "metrics not written": 4, "buffer/csv_failures": 1,
+        "buffer/lost_evicted": 5,
+    }  # fmt: skip
+    assert made.get_metrics()["buffer/lost_evicted"] == 5
 
 
 def test_the_newest_checkpoint_is_the_one_shown_however_late_others_were_evaluated(tmp_path):

@@ -21,8 +21,10 @@ from unstable.algorithms.samples import Sample
 
 
 class A2C(PolicyGradient):
-    """Advantages over a learned value of the position, estimated along each player's turns.
+    """Advantage actor-critic (Mnih et al. 2016), by generalised estimates (Schulman et al. 2016).
 
+    Advantages are over a learned value of the position, along each player's turns. With `clip` the
+    loss is PPO's, and the whole is PPO as published (Schulman et al. 2017): actor, critic, clip.
     The value is read off the hidden state of the prompt's last token: all that the player sees is
     before it, and the policy's own forward pass gives it. Needs a buffer with
     `buffer_strategy="episodes"`. A step's reward is its credit for the rest of the game, as for
@@ -34,7 +36,7 @@ class A2C(PolicyGradient):
         value_learning_rate: of the head.
         train_trunk: let the critic's gradients into the policy's weights. The policy's loss has a
             constant divisor and may be far smaller, so it is off.
-        clip: use the clipped loss of PPO with this width; None: the plain one.
+        clip: width of PPO's clipped loss; None: the plain policy gradient.
         importance_cap: without `clip`, bound of the correction for tokens of an older policy.
         **options: those of PolicyGradient.
     """

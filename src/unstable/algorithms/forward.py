@@ -272,6 +272,7 @@ def token_logprobs(
     hidden: Tensor,
     head: Callable[[Tensor], Tensor],
     targets: Tensor,
+    temperatures: Tensor | None = None,
     *,
     entropy: bool = False,
     logits_at_once: int = LOGITS_AT_ONCE,
@@ -286,31 +287,39 @@ def token_logprobs(
         hidden: (tokens, hidden), of the position before each target.
         head: from hidden states to logits.
         targets: token ids.
+        temperatures: what the logits of each are divided by; None: by 1.
         entropy: give the entropy of each distribution too.
         logits_at_once: how large a chunk may get.
     """
     size = getattr(head, "out_features", None) or head(hidden[:1].detach()).shape[-1]
     rows = max(1, logits_at_once // size)
+    if temperatures is None:
+        temperatures = torch.ones(len(targets), device=hidden.device)
     if not entropy and _is_frozen_linear(head):
-        logp: Tensor = _FrozenHead.apply(hidden, head, targets, rows)  # type: ignore[no-untyped-call]
+        logp: Tensor = _FrozenHead.apply(hidden, head, targets, temperatures, rows)  # type: ignore[no-untyped-call]
         return logp, None
     if len(targets) <= rows:
-        return _chunk(hidden, targets, head, entropy)
+        return _chunk(hidden, targets, temperatures, head, entropy)
     logps, entropies = [], []
     for start in range(0, len(targets), rows):
         some = slice(start, start + rows)
         part, spread = checkpoint(
-            _chunk, hidden[some], targets[some], head, entropy, use_reentrant=False
-        )
+            _chunk, hidden[some], targets[some], temperatures[some], head, entropy,
+            use_reentrant=False,
+        )  # fmt: skip
         logps.append(part)
         entropies.append(spread)
     return torch.cat(logps), torch.cat(entropies) if entropy else None
 
 
 def _chunk(
-    hidden: Tensor, targets: Tensor, head: Callable[[Tensor], Tensor], entropy: bool
+    hidden: Tensor,
+    targets: Tensor,
+    temperatures: Tensor,
+    head: Callable[[Tensor], Tensor],
+    entropy: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    logits = head(hidden).float()
+    logits = head(hidden).float() / temperatures[:, None]
     norm = logits.logsumexp(-1)
     logp = logits.gather(-1, targets[:, None])[:, 0] - norm
     if not entropy:
@@ -322,12 +331,14 @@ def _is_frozen_linear(head: Callable[[Tensor], Tensor]) -> bool:
     return type(head) is torch.nn.Linear and not any(p.requires_grad for p in head.parameters())
 
 
-def _softmax(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _softmax(
+    logits: Tensor, targets: Tensor, temperatures: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Targets' log-probabilities, exponentials of the logits less the highest, and their sums."""
-    logits = logits.float()
+    logits = logits.float().div_(temperatures[:, None])  # in place: it is the largest of all
     chosen = logits.gather(-1, targets[:, None])[:, 0]
     most = logits.amax(-1, keepdim=True)
-    mass = logits.sub_(most).exp_()  # in place: it is the largest tensor of all
+    mass = logits.sub_(most).exp_()
     total = mass.sum(-1)
     return chosen - most[:, 0] - total.log(), mass, total
 
@@ -336,12 +347,15 @@ class _FrozenHead(torch.autograd.Function):
     """Values and gradients of a chunk from one projection.
 
     The gradient of a token's log-probability is the row of its own weights less the mean of all
-    rows by probability. It does not depend on the loss, so it is there before the loss is known,
-    and it is as small as the hidden state.
+    rows by probability, over the temperature. It does not depend on the loss, so it is there
+    before the loss is known, and it is as small as the hidden state.
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, head: torch.nn.Linear, targets: Tensor, rows: int) -> Any:
+    def forward(
+        ctx: Any, hidden: Tensor, head: torch.nn.Linear, targets: Tensor, temperatures: Tensor,
+        rows: int,
+    ) -> Any:  # fmt: skip
         weight = head.weight
         logps, slopes = [], []
         kernels = kernels_for(hidden)
@@ -352,14 +366,15 @@ class _FrozenHead(torch.autograd.Function):
             some = slice(start, start + rows)
             logits = head(hidden[some])
             if kernels is not None:
-                logp, total = kernels.softmax_(logits, targets[some])
+                logp, total = kernels.softmax_(logits, targets[some], temperatures[some])
                 mass = logits
             else:
-                logp, mass, total = _softmax(logits, targets[some])
+                logp, mass, total = _softmax(logits, targets[some], temperatures[some])
             logps.append(logp)
             if ctx.needs_input_grad[0]:
                 mean = (mass.to(weight.dtype) @ weight).float() / total[:, None]
-                slopes.append(weight[targets[some]].float() - mean)
+                slope = weight[targets[some]].float() - mean
+                slopes.append(slope / temperatures[some, None])
         if slopes:
             ctx.save_for_backward(torch.cat(slopes))
         ctx.dtype = hidden.dtype
@@ -368,4 +383,4 @@ class _FrozenHead(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (slopes,) = ctx.saved_tensors
-        return (gradients[0][:, None] * slopes).to(ctx.dtype), None, None, None
+        return (gradients[0][:, None] * slopes).to(ctx.dtype), None, None, None, None

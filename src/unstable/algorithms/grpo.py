@@ -10,7 +10,7 @@ from unstable.algorithms.samples import Sample, games_and_groups
 
 
 class GRPO(PPO):
-    """Games that began alike are compared with each other: no other baseline is needed.
+    """Games that began alike are compared with each other (Shao et al. 2024): there is no critic.
 
     The advantage is the reward less the group's mean, divided by the group's spread; an answer's
     tokens share one unit of weight, however many they are. Takes the arguments of PPO, and a
@@ -29,9 +29,10 @@ class GRPO(PPO):
 
 
 class DrGRPO(GRPO):
-    """GRPO without its two biases: the divisor is constant, and no group counts more for agreeing.
+    """GRPO without its two biases (Liu et al. 2025).
 
-    The sum over an answer's tokens is divided by `max_generation_len`, the advantage by nothing.
+    The sum over an answer's tokens is divided by `max_generation_len`, the advantage by nothing:
+    no group counts more for agreeing.
     """
 
     per_length = False

@@ -44,6 +44,8 @@ class PackedBatch:
     """Places in the row whose hidden states say the trained tokens, of each sequence once."""
     targets: Tensor
     """The tokens they should say."""
+    temperatures: Tensor
+    """Of each of these tokens, when it was sampled: all distributions here are at it."""
     which: Tensor
     """For every trained token its place in `targets`: equal sequences share theirs."""
     prompt_ends: Tensor
@@ -70,6 +72,9 @@ class PolicyGradient(BaseAlgo):
         scale: divide the advantages by their standard deviation over the batch.
         kl_coef: weight of the divergence from the model as it was before training.
         entropy_coef: weight of the entropy of the tokens' distributions, which is maximised.
+
+    Log-probabilities, divergence and entropy are of the distributions that answers were sampled
+    from: the softmax of the logits divided by the step's temperature.
     """
 
     per_length = False
@@ -156,8 +161,9 @@ class PolicyGradient(BaseAlgo):
         # The last token of a prompt says the first of its answer: the critic's places are in it.
         hidden = hidden_states(self.trunk, batch.row, asked=batch.before, use_cache=self.use_cache)
         unique, spread = token_logprobs(
-            hidden[batch.before], self.head, batch.targets, entropy=bool(self.entropy_coef)
-        )
+            hidden[batch.before], self.head, batch.targets, batch.temperatures,
+            entropy=bool(self.entropy_coef),
+        )  # fmt: skip
         logp = unique[batch.which]
         loss, seen = self.policy_loss(logp, batch)
         if self.kl_coef:
@@ -200,9 +206,9 @@ class PolicyGradient(BaseAlgo):
         by_sample: dict[int, tuple[float, ...]] = {}
         was_training = model.training
         model.eval()
-        for some, (row, before, targets, which, _) in self.rows(samples):
+        for some, (row, before, targets, temperatures, which, _) in self.rows(samples):
             hidden = hidden_states(trunk, row, asked=before)
-            unique, _ = token_logprobs(hidden[before], head, targets)
+            unique, _ = token_logprobs(hidden[before], head, targets, temperatures)
             values, start = unique[which].tolist(), 0
             for sample in some:
                 by_sample[id(sample)] = tuple(values[start : start + sample.trained])
@@ -223,26 +229,30 @@ class PolicyGradient(BaseAlgo):
 
     def _row(
         self, trained: Sequence[Sample]
-    ) -> tuple[PackedRow | None, Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[PackedRow | None, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """The samples' sequences, equal ones once; see PackedBatch for what comes with them."""
-        first: dict[tuple[tuple[int, ...], int], int] = {}
-        for sample in trained:
-            first.setdefault((sample.tokens, sample.prompt_length), len(first))
+        keys = [(s.tokens, s.prompt_length, s.step.temperature) for s in trained]
+        first = {key: index for index, key in enumerate(dict.fromkeys(keys))}
         unique = list(first)
-        row = pack([tokens for tokens, _ in unique], self.device) if unique else None
+        row = pack([tokens for tokens, *_ in unique], self.device) if unique else None
         starts = row.starts if row is not None else ()
         before: list[int] = []
         targets: list[int] = []
+        temperatures: list[float] = []
         places: list[range] = []
-        for (tokens, prompt), start in zip(unique, starts, strict=True):
+        for (tokens, prompt, temperature), start in zip(unique, starts, strict=True):
             places.append(range(len(targets), len(targets) + len(tokens) - prompt))
             before += range(start + prompt - 1, start + len(tokens) - 1)
             targets += tokens[prompt:]
-        index = [first[sample.tokens, sample.prompt_length] for sample in trained]
+            temperatures += [temperature] * (len(tokens) - prompt)
+        index = [first[key] for key in keys]
         ends = [starts[i] + unique[i][1] - 1 for i in index]
         which = [place for i in index for place in places[i]]
         index_of = self._index
-        return row, index_of(before), index_of(targets), index_of(which), index_of(ends)
+        return (
+            row, index_of(before), index_of(targets), self._tensor(temperatures), index_of(which),
+            index_of(ends),
+        )  # fmt: skip
 
     def _tensor(self, values: list[float]) -> Tensor:
         return as_tensor(values, np.float32, self.device)

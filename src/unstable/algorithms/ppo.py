@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: the clipped loss."""
+"""The clipped policy gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class PPO(PolicyGradient):
-    """The clipped loss on the ratio to the policy that sampled, token by token.
+    """The clipped policy gradient of PPO (Schulman et al. 2017, equation 7), without its critic.
+
+    The ratio to the policy that sampled is clipped token by token; the advantage is the reward,
+    less the batch's mean with `centre`. PPO with the critic of that paper is `A2C(clip=0.2)`.
 
     Args:
         clip: how far the ratio may go from 1 before a step gains nothing more by it.

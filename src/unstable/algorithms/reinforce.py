@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reinforce(PolicyGradient):
-    """The loss is `-mean(reward * sum(logp) / max_generation_len)`.
+    """REINFORCE (Williams 1992): the loss is `-mean(reward * sum(logp) / max_generation_len)`.
 
     The divisor is the same for every answer, so that a long answer's tokens count as much as a
     short one's.
@@ -45,7 +45,7 @@ class Reinforce(PolicyGradient):
 
 
 class RLOO(Reinforce):
-    """A step's advantage is its reward less the mean of the other games of its group.
+    """A step's advantage is its reward less the mean of its group's other games (Kool et al. 2019).
 
     Takes the arguments of Reinforce, and a buffer with `buffer_strategy="groups"`.
     """

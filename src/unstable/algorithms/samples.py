@@ -90,14 +90,13 @@ def games_and_groups(samples: Sequence[Sample]) -> tuple[list[int], list[tuple[s
     The seats of one game have different chances, and where one wins the other loses.
 
     Raises:
-        ValueError: some games are of no group, or no group has two games.
+        ValueError: some games are of no group.
     """
     games = [sample.step.episode for sample in samples]
     groups = [(sample.step.env_id, sample.step.group, sample.step.pid) for sample in samples]
-    ungrouped = any(not sample.step.group for sample in samples)
-    if ungrouped or (samples and len(set(zip(groups, games, strict=True))) == len(set(groups))):
+    if not all(sample.step.group for sample in samples):
         raise ValueError(
-            "no two games of this batch are of one group: let the collector play games in groups"
+            "some games of this batch are of no group: let the collector play games in groups"
             " (group_size) and the buffer keep them together (buffer_strategy='groups')"
         )
     return games, groups

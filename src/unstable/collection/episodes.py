@@ -11,6 +11,7 @@ from unstable.core import AgentSpec, EpisodeResult, Move, PlaySpec, Trajectory, 
 from unstable.engines.protocol import Completion
 from unstable.games.players import RandomLegal
 from unstable.games.runner import GameError, GameRunner, Turn
+from unstable.utils.threads import in_thread
 
 View = Callable[[Any, int, str], str]
 
@@ -48,6 +49,7 @@ async def play_episode(
     error_allowance: int = 0,
     random_opening_moves: int = 0,
     transcribe: bool = False,
+    recorded: dict[int, Trajectory] | None = None,
 ) -> EpisodeResult:
     """Play a game; seats that the learner plays are recorded turn by turn.
 
@@ -59,18 +61,21 @@ async def play_episode(
         random_opening_moves: up to so many first moves are random legal ones, of nobody's doing
             and not recorded.
         transcribe: keep every move, for people to look at.
+        recorded: gets those seats' turns while the game is played, also if it fails.
 
     Raises:
         GameError: the game cannot be played, or raised.
         EngineError: a player could not answer.
     """
     moves: list[Move] | None = [] if transcribe else None
-    game = _opened(spec, view, error_allowance, random_opening_moves, moves)
-    recorded = {seat: _trajectory(spec, seat) for seat in learner_seats(spec)}
+    # Games are foreign code, and may take their time: others are played meanwhile.
+    game = await in_thread(_opened, spec, view, error_allowance, random_opening_moves, moves)
+    recorded = {} if recorded is None else recorded
+    recorded |= {seat: _trajectory(spec, seat) for seat in learner_seats(spec)}
     while not game.done:
         turn = game.observe()
         reply = await players[turn.seat].act(game, turn)
-        game.step(reply.action)
+        await in_thread(game.step, reply.action)
         if moves is not None:
             moves.append(_move(game, turn, reply))
         if turn.seat in recorded:
@@ -164,6 +169,7 @@ def _record(seen: Trajectory, game: GameRunner, turn: Turn, reply: Reply, versio
         seen.prompt_ids.append(list(reply.completion.prompt_ids))
         seen.completion_ids.append(list(reply.completion.token_ids))
         seen.logprobs.append(list(reply.completion.logprobs))
+        seen.temperatures.append(reply.completion.sampling.temperature)
     seen.infos.append(info)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unstable.core import (
@@ -15,6 +15,7 @@ from unstable.core import (
     EpisodeResult,
     PlaySpec,
     TaskMeta,
+    Trajectory,
     derived_seed,
 )
 from unstable.evaluation import iteration
@@ -34,6 +35,12 @@ DROP_TIMEOUT = 10.0
 class Job:
     spec: PlaySpec
     meta: TaskMeta
+    recorded: dict[int, Trajectory] = field(default_factory=dict)
+    """What the learner's seats have done so far."""
+
+    @property
+    def steps(self) -> int:
+        return sum(len(seat.actions) for seat in self.recorded.values())
 
 
 class GamesInFlight:
@@ -105,18 +112,19 @@ class GamesInFlight:
     def take(self, episode: Episode) -> Job:
         return self._jobs.pop(episode)
 
-    async def drop(self, kind: str | None = None) -> int:
-        """End the games of a kind, or all, without results; how many were in flight."""
+    async def drop(self, kind: str | None = None) -> list[Job]:
+        """End the games of a kind, or all, without results; which they were."""
         dropped = [e for e, job in self._jobs.items() if kind in (None, job.meta.type)]
         episodes = [episode for episode in dropped if not episode.done()]
         for episode in episodes:
             episode.cancel()
         if episodes:
             await asyncio.wait(episodes, timeout=DROP_TIMEOUT)
-        for episode in dropped:
-            self._running[self._jobs.pop(episode).meta.type].discard(episode)
+        jobs = [self._jobs.pop(episode) for episode in dropped]
+        for episode, job in zip(dropped, jobs, strict=True):
+            self._running[job.meta.type].discard(episode)
         self._finished = deque(episode for episode in self._finished if episode in self._jobs)
-        return len(episodes)
+        return jobs
 
     def _on_finished(self, episode: Episode) -> None:
         job = self._jobs.get(episode)

@@ -154,7 +154,8 @@ class PlayerFactory:
         if _is_local(agent.model):
             return self._local_player(spec, seat, agent.model, client)
         model = self._remote_model(agent.model)
-        return RemotePlayer(spec, seat, model, self._sampling(), self.actors.timeouts.request)
+        sampling = Sampling.of(self._config)
+        return RemotePlayer(spec, seat, model, sampling, self.actors.timeouts.request)
 
     def _local_player(
         self, spec: PlaySpec, seat: int, folder: str, client: ActorClient
@@ -171,10 +172,6 @@ class PlayerFactory:
         if name not in self._remote:
             self._remote[name] = RemoteModel(name)
         return self._remote[name]
-
-    def _sampling(self) -> Sampling:
-        names = {"temperature", "top_p", "max_tokens"} & self._config.keys()
-        return Sampling(**{name: self._config[name] for name in names})
 
 
 def tokenizer_of(actors: ActorPool, model: str | None) -> Any:

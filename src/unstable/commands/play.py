@@ -189,7 +189,7 @@ def play(
         ),
     ] = None,
     seat: Annotated[int, typer.Option(min=0, help="Where you sit; in most games 0 begins.")] = 0,
-    temperature: Temperature = 0.7,
+    temperature: Temperature = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer of the model.")] = 1024,
     template: Annotated[
         str | None,

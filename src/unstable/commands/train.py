@@ -280,5 +280,11 @@ def _troubles(counts: Mapping[str, Any]) -> str:
         "write_failures": "writes of metrics failed",
     }
     seen = ", ".join(f"{counts[name]} {text}" for name, text in words.items() if counts.get(name))
+    steps = {name: n for name, n in counts["steps"].items() if n}
+    sampled, _, _ = (steps.pop(name, 0) for name in ("sampled", "trained", "left"))
+    if steps:
+        lost = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in steps.items())
+        seen = f"{seen}; " if seen else ""
+        seen += f"{sum(steps.values())} of {sampled} steps were not trained on ({lost})"
     last = counts.get("last_failure")
     return f"{seen}; the last game: {last}" if seen and last else seen

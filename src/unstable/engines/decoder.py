@@ -33,10 +33,11 @@ def draw(
         forced: by row, tokens that are not drawn but given.
 
     Returns:
-        The tokens, and their log-probabilities under the model itself. A row whose logits are not
+        The tokens, and their log-probabilities after the temperature. A row whose logits are not
         numbers gets a log-probability that is none either.
     """
-    logprobs = logits.log_softmax(-1)
+    divisors = torch.tensor([t or 1.0 for t in temperatures], device=logits.device)
+    logprobs = (logits / divisors[:, None]).log_softmax(-1)
     tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
     ways: dict[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], list[int]] = {}
     for row, (temperature, top_p) in enumerate(zip(temperatures, top_ps, strict=True)):

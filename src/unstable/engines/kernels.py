@@ -505,16 +505,13 @@ def _draw(
         most, token = _most_likely(source, VOCABULARY, BLOCK)
         temperature = tl.load(temperatures + row)
         sharpness = 1.0 / tl.where(temperature > 0.0, temperature, 1.0)
-        # Mass under the model itself, and at this temperature.
-        sums = tl.zeros((BLOCK,), tl.float32)
         masses = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, VOCABULARY, BLOCK):
             x = _loaded(source, start, VOCABULARY, BLOCK)
-            sums += tl.exp(x - most)
             masses += tl.exp((x - most) * sharpness)
-        norm = most + tl.log(tl.sum(sums, 0))
+        total = tl.sum(masses, 0)
         if temperature > 0.0:
-            kept = tl.sum(masses, 0)
+            kept = total
             threshold = tl.full((), -(2 ** (BITS - 1)), tl.int32)
             top_p = tl.load(top_ps + row)
             if top_p < 1.0:
@@ -526,7 +523,7 @@ def _draw(
         wanted = tl.load(forced + row)
         token = tl.where(wanted >= 0, wanted, token)
         token = tl.minimum(tl.maximum(token, 0), VOCABULARY - 1)
-        logprob = tl.load(source + token).to(tl.float32) - norm
+        logprob = (tl.load(source + token).to(tl.float32) - most) * sharpness - tl.log(total)
         tl.store(results + row, token)
         tl.store(results + count + row, logprob.to(tl.int32, bitcast=True))
         tl.store(next_tokens + tl.load(slots + row), token.to(tl.int64))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 FinishReason = Literal["stop", "length"]
 
@@ -16,14 +17,22 @@ class EngineError(RuntimeError):
 class Sampling:
     """How tokens are drawn, per request."""
 
-    temperature: float = 0.7
+    temperature: float = 1.0
     """0: always the most likely token."""
-    top_p: float = 0.95
+    top_p: float = 1.0
     max_tokens: int = 4096
     seed: int | None = None
     """The same seed draws the same tokens from the same probabilities, whoever else is served."""
     forced: tuple[int, ...] = ()
     """Tokens that are taken without being drawn, to learn how likely they are; no others follow."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Sampling:
+        """What an engine's configuration says of it."""
+        return cls(**{name: config[name] for name in CONFIGURED if name in config})
+
+
+CONFIGURED = ("temperature", "top_p", "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -33,12 +42,15 @@ class Completion:
     token_ids: tuple[int, ...]
     """The one that stopped the answer included."""
     logprobs: tuple[float, ...]
-    """Of each token, under the model itself: before temperature and top_p."""
+    """Of each token, after the temperature; with temperature 0, under the model itself. What top_p
+    leaves out may count (transformers) or not (vLLM): learn from answers with top_p 1 alone."""
     finish_reason: FinishReason
     text: str
     """Without special tokens."""
     prompt_ids: tuple[int, ...] = ()
     """What it answers; an engine that tokenised a text says so here."""
+    sampling: Sampling = Sampling()
+    """How it was drawn."""
 
 
 class Engine(Protocol):

@@ -128,13 +128,13 @@ def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: T
         next_tokens: by slot, where the tokens are put.
 
     Returns:
-        int32, (2, rows): tokens, and the bits of their log-probabilities under the model itself.
+        int32, (2, rows): tokens, and the bits of their log-probabilities after the temperature.
     """
     slots, _, _, forced = numbers[:4].long()
     uniform, temperature, top_p = numbers[4:].view(torch.float32)[..., None]
-    logits = logits[:, :vocabulary].float()
+    logits = logits[:, :vocabulary].float() / temperature.where(temperature > 0, 1)
     logprobs = logits.log_softmax(-1)
-    mass = ((logits - logits.amax(-1, keepdim=True)) / temperature.where(temperature > 0, 1)).exp()
+    mass = (logits - logits.amax(-1, keepdim=True)).exp()
     ordered, _ = mass.sort(-1, descending=True)
     before = ordered.cumsum(-1) - ordered
     last = ((before < top_p * mass.sum(-1, keepdim=True)).sum(-1, keepdim=True) - 1).clamp_(min=0)

@@ -179,7 +179,7 @@ class VLLMEngine:
                     max_loras=max_adapters,
                     max_cpu_loras=max_adapters,
                     max_lora_rank=room_for_rank(max_lora_rank),
-                    logprobs_mode="raw_logprobs",
+                    logprobs_mode="processed_logprobs",
                     disable_log_stats=True,  # they grow with every adapter that there ever was
                     **options,
                 )

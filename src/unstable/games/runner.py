@@ -6,25 +6,45 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from types import TracebackType
 from typing import Any
 
-_LOCK = threading.RLock()
+_THREAD = threading.local()
+"""`own`: what this thread draws from instead of the program's random numbers."""
+
+
+def _own_numbers(name: str) -> Callable[..., Any]:
+    """A function of `random` that looks first whether its thread has numbers of its own."""
+    shared = getattr(random, name)
+
+    @wraps(shared)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        own = getattr(_THREAD, "own", None)
+        return (shared if own is None else getattr(own, name))(*args, **kwargs)
+
+    return draw
+
+
+# Games draw from the module itself, and many games are within a move at the same time.
+_PROGRAM = random.seed.__self__  # type: ignore[attr-defined]
+for _name, _value in list(vars(random).items()):
+    if getattr(_value, "__self__", None) is _PROGRAM:
+        setattr(random, _name, _own_numbers(_name))
 
 
 class OwnRandom:
-    """Within `with`, the global `random` is in this object's state; after it, as before.
+    """Within `with`, this thread draws this object's numbers from `random`; after it, as before.
 
-    Threads take turns. Only `random` is swapped: no game here draws from NumPy.
+    Only `random` is: no game here draws from NumPy.
     """
 
     def __init__(self, seed: int) -> None:
-        self._state = random.Random(seed).getstate()
+        self._own = random.Random(seed)
 
     def __enter__(self) -> None:
-        _LOCK.acquire()
-        self._outside = random.getstate()
-        random.setstate(self._state)
+        self._outside = getattr(_THREAD, "own", None)
+        _THREAD.own = self._own
 
     def __exit__(
         self,
@@ -32,9 +52,7 @@ class OwnRandom:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._state = random.getstate()
-        random.setstate(self._outside)
-        _LOCK.release()
+        _THREAD.own = self._outside
 
 
 MAX_MOVES = 2000

@@ -23,6 +23,7 @@ class BatchSource:
     max_staleness: int | None
     """Updates since a step was sampled, at most."""
     whole_games: bool
+    whole_groups: bool
     stale: int = 0
     """Steps left out so far."""
 
@@ -55,7 +56,10 @@ class BatchSource:
             pause = min(LONGEST_WAIT, 2.0 * pause)
 
     def take(self, batch_size: int, step: int) -> list[Step]:
-        steps = call(self.buffer.get_batch, batch_size, whole_games=self.whole_games)
+        steps = call(
+            self.buffer.get_batch, batch_size,
+            whole_games=self.whole_games, whole_groups=self.whole_groups,
+        )  # fmt: skip
         fresh = [one for one in steps if not self._is_stale(one, step)]
         self.stale += len(steps) - len(fresh)
         return fresh

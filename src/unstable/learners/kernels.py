@@ -198,8 +198,11 @@ def _shape(x: Tensor) -> dict[str, int]:
 
 
 @triton.jit
-def _softmax(logits, targets, logps, totals, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def _softmax(
+    logits, targets, temperatures, logps, totals, SIZE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    sharpness = 1.0 / tl.load(temperatures + row)
     target = tl.load(targets + row)
     column = tl.arange(0, BLOCK)
     most = tl.full((BLOCK,), float("-inf"), tl.float32)
@@ -216,16 +219,18 @@ def _softmax(logits, targets, logps, totals, SIZE: tl.constexpr, BLOCK: tl.const
         x = tl.load(logits + row * SIZE + place, mask=inside, other=float("-inf")).to(tl.float32)
         # Not loaded by itself: what stands there is overwritten.
         chosen += tl.where(place == target, x, 0.0)
-        power = tl.exp(x - highest)
+        power = tl.exp((x - highest) * sharpness)
         mass += power
         tl.store(logits + row * SIZE + place, power.to(logits.dtype.element_ty), mask=inside)
     total = tl.sum(mass, 0)
     tl.store(totals + row, total)
-    tl.store(logps + row, tl.sum(chosen, 0) - highest - tl.log(total))
+    tl.store(logps + row, (tl.sum(chosen, 0) - highest) * sharpness - tl.log(total))
 
 
-def softmax_(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def softmax_(logits: Tensor, targets: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
     """Make logits, (rows, vocabulary), into exponentials of their distance to the row's highest.
+
+    The distance is divided by the row's temperature.
 
     Returns:
         Of each row the log-probability of its target, and the sum of the exponentials, float32.
@@ -234,7 +239,7 @@ def softmax_(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     rows, size = logits.shape
     logps, totals = (torch.empty(rows, device=logits.device) for _ in range(2))
     _softmax[(rows,)](
-        logits, targets.contiguous(), logps, totals,
+        logits, targets.contiguous(), temperatures.contiguous(), logps, totals,
         SIZE=size, BLOCK=min(4096, triton.next_power_of_2(size)), num_warps=8,
     )  # fmt: skip
     return logps, totals

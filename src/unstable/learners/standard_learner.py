@@ -7,6 +7,7 @@ import math
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from unstable.algorithms.samples import Sample
 from unstable.buffer import StepBuffer
 from unstable.core import BaseAlgo, Step
 from unstable.engines.transformers_engine import TransformersEngine
@@ -184,6 +186,7 @@ class StandardLearner:
             num_learners,
             max_staleness,
             whole_games=algorithm.needs_episodes,
+            whole_groups=algorithm.needs_groups,
         )
         self.model_pool = model_pool
         self.tracker = tracker
@@ -201,6 +204,8 @@ class StandardLearner:
         self._schedule = (lr_schedule, lr_total, lr_warmup, lr_floor)
         self._step = 0
         self._samples_seen = 0
+        self._untrained: Counter[str] = Counter(too_long=0, not_finite=0)
+        """Steps that were in a batch and taught nothing, by reason."""
         self._skipped_in_row = 0
         self._checked = False
         self._updating = False
@@ -317,6 +322,7 @@ class StandardLearner:
             "lr": self._rates[0] * factor,
             "num_steps": float(len(steps)),
             "stale_dropped": float(self._batches.stale),
+            **{f"{reason}_dropped": float(n) for reason, n in self._untrained.items()},
         }
         _LOG.info("update %d: loss %.4g, %d steps", self._step, seen.get("loss", 0.0), len(steps))
         if self.tracker is not None:
@@ -330,13 +336,21 @@ class StandardLearner:
             items = list(self.algorithm.prepare_steps(steps))
         order = random.Random(self._step_seed())
         metrics: list[dict[str, float]] = []
+        learned: set[int] = set()
         for _ in range(self.epochs):
             parts = [items]
             if self.steps_per_batch > 1:
                 order.shuffle(items)
                 count = min(self.steps_per_batch, len(items))
                 parts = [items[index::count] for index in range(count)]
-            metrics += [self._optimiser_step(part) for part in parts]
+            for part in parts:
+                seen = self._optimiser_step(part)
+                metrics.append(seen)
+                if not seen["skipped"]:
+                    learned.update(map(id, part))
+        empty = [item for item in items if isinstance(item, Sample) and not item.trained]
+        self._untrained["too_long"] += len(empty)
+        self._untrained["not_finite"] += len({*map(id, items)} - learned - {*map(id, empty)})
         names = dict.fromkeys(name for one in metrics for name in one)
         return {
             name: sum(values) / len(values)
@@ -413,6 +427,11 @@ class StandardLearner:
             if folder.parent == self._ckpt_root:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def step_counts(self) -> dict[str, int]:
+        """Steps taken from the buffer so far: `trained`, and those that taught nothing."""
+        trained = self._samples_seen - self._untrained.total()
+        return {"trained": trained, "stale": self._batches.stale, **self._untrained}
+
     def whole_step(self) -> int | None:
         """The learner's step; None: its last update failed half-way, and must not be saved."""
         return None if self._updating else self._step
@@ -424,6 +443,7 @@ class StandardLearner:
             "step": self._step,
             "samples_seen": self._samples_seen,
             "stale": self._batches.stale,
+            **self._untrained,
             "skipped_in_row": self._skipped_in_row,
             "seed": self.seed,
         }
@@ -444,6 +464,7 @@ class StandardLearner:
         self._step = plain["step"]
         self._samples_seen = plain["samples_seen"]
         self._batches.stale = plain["stale"]
+        self._untrained = Counter({name: plain.get(name, 0) for name in self._untrained})
         self._skipped_in_row = plain["skipped_in_row"]
         self.seed = plain["seed"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unstable import buffer, collector
 from unstable.config import RunConfig
 from unstable.evaluation import Z_95
 from unstable.run.folder import RunFolder, read_json, state_step
@@ -38,7 +39,7 @@ class RunResult:
     checkpoint: str | None
     evaluations: tuple[Mapping[str, Any], ...]
     counts: Mapping[str, Any] = field(default_factory=dict)
-    """Games and what happened to them, as Collector.stats has it, and `write_failures`."""
+    """Games and what happened to them, as Collector.stats has it, `write_failures`, and `steps`."""
 
 
 def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mapping[str, Any], ...]:
@@ -67,9 +68,22 @@ def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
     unwritten = call(parts.tracker.get_interface_info)["write_failures"]
     unwritten += call(parts.buffer.stats)["csv_failures"]
     counts["write_failures"] = unwritten
+    counts["steps"] = account_for_steps(parts)
     return RunResult(
         str(folder.path), step, checkpoint[0] if checkpoint else None, evaluations, counts
     )
+
+
+def account_for_steps(parts: Parts) -> dict[str, int]:
+    """Where the `sampled` steps are: `trained`, `left` in the buffer, or lost for a reason."""
+    played, kept = call(parts.collector.stats), call(parts.buffer.stats)
+    return {
+        "sampled": played["steps"],
+        **call(parts.learner.step_counts),
+        "left": kept["size"] + kept["waiting"],
+        **{name: kept[name] for name in buffer.LOSSES},
+        **{name.removeprefix("lost_"): played[name] for name in collector.LOSSES},
+    }
 
 
 LEARNER = "learner"
