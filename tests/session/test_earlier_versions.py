@@ -13,12 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 from session_process import Sessions, status
 
+from p2p import config, contracts
+from p2p.agents.builtin import reward
+from p2p.benchmark import measuring
+from p2p.benchmark import records as benchmark_records
 from p2p.event_log import read_events
+from p2p.records import loop_files
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.scheduler import records as scheduler_records
 from p2p.session.run_session import main
 from p2p.training.checkpoints import checkpoint_steps, load_checkpoint
+from p2p.training.engines import table
+from p2p.training.policies import policy
 from p2p.training.runner import TrainingFailed, finished_before
 
 ARCHIVES = Path(__file__).parent / "earlier_versions"
@@ -28,6 +37,12 @@ IN_TRAINING = {
     "aae2230": "iter_2/c1_seed_1",  # a search among candidates, by `builtin`
 }
 """What was trained at the kill."""
+
+RECORDS = (
+    benchmark_records, config, contracts, loop_files, measuring, policy, reward,
+    scheduler_records, table,
+)  # fmt: skip
+"""Modules with the records that are on disk."""
 
 
 def unpack(version: str, runs: Path) -> SessionRecord:
@@ -97,6 +112,22 @@ def test_killed_under_an_earlier_version_it_resumes(version: str, sessions: Sess
     assert result is not None
     assert (result.model_calls >= calls, result.unanswered) == (True, 0)
     assert session.unreadable() == []
+
+
+def test_no_record_of_earlier_fields_is_unreadable() -> None:
+    """`fields.jsonl` has the fields of every record on disk, as those commits wrote them."""
+    kinds = {kind.__name__: kind for module in RECORDS for kind in vars(module).values()
+             if isinstance(kind, type) and issubclass(kind, BaseModel)}  # fmt: skip
+    lines = (ARCHIVES / "fields.jsonl").read_text().splitlines()
+    for record in map(json.loads, lines):
+        with pytest.raises(ValidationError) as raised:
+            kinds[record["record"]].model_validate(dict.fromkeys(record["fields"], object()))
+        unknown = [
+            error["loc"]
+            for error in raised.value.errors()
+            if error["type"] in ("extra_forbidden", "missing")
+        ]
+        assert not unknown, record["record"]
 
 
 def set_field(path: Path, **fields: Any) -> None:
