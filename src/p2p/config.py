@@ -249,6 +249,12 @@ class TrainConfig(BaseModel):
         """Read config.json; raises pydantic.ValidationError naming each bad field."""
         return cls.model_validate_json(text)
 
+    def differences(self, other: TrainConfig) -> list[str]:
+        """The fields whose values differ."""
+        return [
+            name for name in type(self).model_fields if getattr(self, name) != getattr(other, name)
+        ]
+
     def with_updates(self, **changes: Any) -> Self:
         """A checked copy with these fields changed; another algorithm has its own defaults."""
         before = self.model_dump()

@@ -10,7 +10,12 @@ from model_servers import Answer, CutOff, Failure, Malformed, Slow
 
 from p2p.event_log import EventLog, read_events, use_log
 from p2p.inference.llm_client import MAX_TOKENS
-from p2p.inference.question import BudgetExhausted, ProviderUnavailable, RetryPolicy
+from p2p.inference.question import (
+    AskingCancelled,
+    BudgetExhausted,
+    ProviderUnavailable,
+    RetryPolicy,
+)
 from p2p.settings import get_settings
 
 FINE = Answer(HELLO)
@@ -55,11 +60,38 @@ def test_what_the_provider_itself_says_has_failed_costs_nothing(serve, client_fo
     serve("anthropic", [Failure(status), FINE])
     client = client_for("anthropic")
     client.ask(question())
-    assert (client.ledger.calls, client.ledger.unanswered, client.ledger.unanswered_usd) == (
-        1,
-        0,
-        0.0,
-    )
+    for seen in (client.ledger, client_for("anthropic").ledger):
+        assert (seen.calls, seen.unanswered, seen.unanswered_usd) == (1, 0, 0.0)
+
+
+def test_a_request_leaves_a_trace_before_it_is_sent(serve, client_for, tmp_path):
+    traces = []
+
+    def look(_):
+        (trace,) = (tmp_path / "llm").glob("*.json")
+        traces.append(json.loads(trace.read_text()))
+        return FINE
+
+    serve("anthropic", look)
+    client_for("anthropic").ask(question())
+    (trace,) = traces
+    assert (trace["response"], trace["replay"]) == (None, False)
+    assert trace["call"]["no_answer"]
+    assert trace["call"]["cost_usd"] > MAX_TOKENS * PER_TOKEN
+    (path,) = (tmp_path / "llm").glob("*.json")
+    answered = json.loads(path.read_text())
+    assert (answered["call"]["no_answer"], answered["replay"]) == ("", True)
+    assert answered["request"] == trace["request"]
+
+
+def test_a_question_cancelled_on_its_way_may_be_charged(serve, client_for):
+    server = serve("anthropic", lambda _: Slow(5, FINE))
+    client = client_for("anthropic", cancelled=lambda: bool(server.requests))
+    with pytest.raises(AskingCancelled):
+        client.ask(question())
+    for seen in (client.ledger, client_for("anthropic").ledger):
+        assert (seen.calls, seen.unanswered) == (0, 1)
+        assert seen.unanswered_usd > MAX_TOKENS * PER_TOKEN
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google"])

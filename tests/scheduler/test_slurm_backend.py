@@ -18,7 +18,7 @@ from slurm_cluster import SlurmCluster
 
 from p2p.scheduler.backends import BackendError, make_backend
 from p2p.scheduler.backends import slurm as slurm_backend
-from p2p.scheduler.backends.slurm import SlurmBackend, read_queue
+from p2p.scheduler.backends.slurm import SLURMBackend, read_queue
 from p2p.scheduler.launch import LaunchFolder
 from p2p.scheduler.records import Launch, NodeConfig
 
@@ -45,14 +45,14 @@ def do() -> Iterator[Do]:
 
 
 @pytest.fixture
-def backend(cluster: SlurmCluster, tmp_path: Path) -> SlurmBackend:
+def backend(cluster: SlurmCluster, tmp_path: Path) -> SLURMBackend:
     return new_backend(tmp_path)
 
 
-def new_backend(tmp_path: Path, **changes: Any) -> SlurmBackend:
+def new_backend(tmp_path: Path, **changes: Any) -> SLURMBackend:
     fields = {"backend": "slurm", "cores": 8, "base_dir": str(tmp_path / "base")} | changes
     made = make_backend(NodeConfig(node_id="slurm", **fields), tmp_path / "scheduler")
-    assert isinstance(made, SlurmBackend)
+    assert isinstance(made, SLURMBackend)
     return made
 
 
@@ -60,7 +60,7 @@ def launch(tmp_path: Path, program: str, name: str = "run", **changes: Any) -> L
     return python_launch(tmp_path / "runs", program, launch_id=f"{name}.1", folder=name, **changes)
 
 
-async def program_of(backend: SlurmBackend, asked: Launch) -> int:
+async def program_of(backend: SLURMBackend, asked: Launch) -> int:
     """Its process, once it has noted its start."""
     await reach(backend, asked, "running")
     async with asyncio.timeout(30):
@@ -69,7 +69,7 @@ async def program_of(backend: SlurmBackend, asked: Launch) -> int:
     return int(starts(asked)[-1])
 
 
-def control(backend: SlurmBackend, asked: Launch) -> LaunchFolder:
+def control(backend: SLURMBackend, asked: Launch) -> LaunchFolder:
     return LaunchFolder(backend.base, asked.launch_id)
 
 
@@ -99,6 +99,20 @@ def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, c
     assert len({note["job_id"] for note in notes}) == 1
     assert sorted(note["index"] for note in notes) == [0, 1, 2]
     assert list((cluster.folder / "cores").iterdir())  # theirs alone, else they wait for others
+
+
+def test_a_run_submitted_without_a_scheduler_is_found_again(cluster, tmp_path):
+    made = SLURMBackend(
+        NodeConfig(node_id="slurm", backend="slurm", cores=8, base_dir=str(tmp_path / "base")),
+        tmp_path / "runs" / "scheduler",
+    )
+    spec = launch(tmp_path, f"{NOTE_START}; open('result.txt', 'w').write('x')").spec
+    states = [made.submit(spec).state]
+    wait_until(lambda: states.append(made.submit(spec).state) or states[-1] == "exited", 60)
+    assert set(states) <= {"waiting", "running", "exited"}
+    folder = tmp_path / "runs" / spec.folder
+    assert (folder / "result.txt").read_text() == "x"
+    assert len((folder / "starts.txt").read_text().split()) == 1
 
 
 def test_secrets_come_from_the_cluster_and_none_of_ours_reaches_slurm(

@@ -47,10 +47,13 @@ class TrainsOnce:
         configs: Sequence[RunConfigEntry],
         seeds: Sequence[int],
         *,
-        reward_path: Path,
-        base_config: TrainConfig,
-        iteration_dir: Path,
+        reward_path: Path | None = None,
+        base_config: TrainConfig | None = None,
+        iteration_dir: Path | None = None,
     ) -> IterationAggregation:
+        assert reward_path is not None
+        assert base_config is not None
+        assert iteration_dir is not None
         asked = "".join([reward_path.read_text(), base_config.to_json(), str(configs), str(seeds)])
         kept = self.kept / hashlib.sha256(asked.encode()).hexdigest()
         names = {run_name(entry, seed): seed for entry in configs for seed in seeds}

@@ -216,10 +216,12 @@ class CopyingTrainer:
         configs: Sequence[RunConfigEntry],
         seeds: Sequence[int],
         *,
-        reward_path: Path,
-        base_config: TrainConfig,
-        iteration_dir: Path,
+        reward_path: Path | None = None,
+        base_config: TrainConfig | None = None,
+        iteration_dir: Path | None = None,
     ) -> IterationAggregation:
+        assert reward_path is not None
+        assert iteration_dir is not None
         results = {}
         for entry in configs:
             for seed in seeds:

@@ -6,16 +6,21 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from model_servers import Failure, ModelServer, Reply, Slow
+from model_wire import Received
 from processes import command_line, descendants, is_there, kill_process, wait_until
-from session_process import ENDLESS, TWO_ROUNDS, Sessions, kill_all, status
+from session_process import ENDLESS, TINY, TWO_ROUNDS, Sessions, kill_all, status
 
+from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.statuses import EXIT_CODES
 from p2p.session.run_session import main
 from p2p.session.stopping import worked_s
 
@@ -118,6 +123,35 @@ def test_killed_and_resumed_it_comes_to_the_same_and_asks_nothing_twice(
     same(record, undisturbed)
     assert status(record) == "max_iterations"
     assert [p for p in record.validate() if "killed writer" not in p] == []
+
+
+def test_a_request_in_flight_at_a_kill_is_counted(sessions: Sessions) -> None:
+    asked = threading.Event()
+
+    def hold(_: Received) -> Reply:
+        asked.set()
+        return Slow(60, Failure(500))
+
+    with ModelServer(hold) as server:
+        sessions.env = {**server.environment("anthropic"), "P2P_VLM_MODEL": ""}
+        budget = {"model": server.model("anthropic"), "budget_usd": 0.17, "env_id": TINY["env_id"]}
+        process = sessions.new("session_m", budget)
+        assert asked.wait(240), process.communicate()
+        kill_all(process)
+        # What is left of the budget does not pay for a second one.
+        again = sessions.resume("session_m")
+        _, err = again.communicate(timeout=240)
+    assert again.returncode == EXIT_CODES["budget_exhausted"], err
+    assert "went to requests without an answer" in err
+    assert len(server.requests) == 1
+    record = sessions.record("session_m")
+    result = record.result.read()
+    assert result is not None
+    assert (result.model_calls, result.unanswered) == (0, 1)
+    assert 0.16 < result.unanswered_usd <= 0.17
+    assert "1 without an answer, which may have cost up to $" in record.report_path.read_text()
+    started = [e.data for e in read_events(record.events_path) if e.event == "session.started"]
+    assert started == [{"resumed": False}, {"resumed": True}]
 
 
 @pytest.mark.slow

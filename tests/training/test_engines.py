@@ -100,6 +100,19 @@ def test_damaged_facts_are_named_with_what_to_do(no_engines):
         facts.policy_metadata(TrainConfig(env_id=TRIAL), "iter_1")
 
 
+def test_facts_without_a_new_field_are_read_again(no_engines, monkeypatch):
+    class Later(PolicyMetadata):
+        new: int = 0
+
+    before = facts.facts_folder("mjlab", TRIAL)
+    assert facts.facts_folder("mjlab", TRIAL) == before
+    monkeypatch.setattr(facts, "PolicyMetadata", Later)
+    facts._fields_digest.cache_clear()
+    assert facts.facts_folder("mjlab", TRIAL) != before
+    monkeypatch.undo()
+    facts._fields_digest.cache_clear()
+
+
 def test_an_id_names_its_engine():
     assert TrainConfig(env_id=TRIAL).engine == "mjlab"
     assert TrainConfig(env_id="Ant-v5").engine == "mujoco"

@@ -26,7 +26,7 @@ from p2p.event_log import EventLog, last_event, read_events, use_log
 from p2p.records.iteration_record import IterationRecord
 from p2p.training import trainer
 from p2p.training.cpu_manager import CPUManager
-from p2p.training.trainer import LocalTrainer
+from p2p.training.trainer import LocalTrainer, Trainer
 
 ROLLOUT = 256
 PLAIN = RunConfigEntry(config_id="plain")
@@ -80,6 +80,24 @@ def train(
         )
 
     return run
+
+
+def test_train_takes_configs_and_seeds_alone(
+    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, batched_reward: str
+) -> None:
+    trainer: Trainer = LocalTrainer(
+        base_config=tiny,
+        iteration_dir=iteration.path,
+        cpu_manager=CPUManager(folder=tmp_path / "cores"),
+        videos=False,
+    )
+    configs, seeds = [RunConfigEntry(config_id="base")], [3]
+    iteration.save_reward_source(batched_reward)
+    aggregation = trainer.train(configs, seeds)
+    assert isinstance(aggregation, IterationAggregation)
+    assert (aggregation.best_run_id, aggregation.best_config_id) == ("base_seed_3", "base")
+    with pytest.raises(ValueError, match="iteration_dir: the folder"):
+        LocalTrainer().train(configs, seeds)
 
 
 def steps(record: IterationRecord) -> int:

@@ -1,7 +1,7 @@
 """The folder of a session's exchanges with models: what was asked, answered and spent.
 
-One file per request, `NNNN_role.json`. An answer that an earlier process has paid for is found
-here again, and the budget is kept over all processes of a session.
+One file per request, `NNNN_role.json`, there before it is sent. An answer that an earlier process
+has paid for is found here again, and the budget is kept over all processes of a session.
 """
 
 from __future__ import annotations
@@ -99,19 +99,36 @@ class Ledger:
             for key, path in reversed(used):
                 self._answers[key].appendleft(path)
 
+    def announce(self, key: str, call: ModelCall, exchange: dict[str, Any]) -> ModelCall:
+        """Leave a trace of a request before it is sent; gives the call its number and file name.
+
+        If this process ends before `record` or `withdraw`, later ones count the trace.
+        """
+        return self._save(key, call, exchange)[0]
+
+    def withdraw(self, call: ModelCall) -> None:
+        """A request that was announced has cost nothing."""
+        (self.folder / call.file).unlink(missing_ok=True)
+
     def record(self, key: str, call: ModelCall, exchange: dict[str, Any]) -> tuple[ModelCall, Path]:
-        """Keep an exchange, secrets taken out; gives the call its number and file name."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder / ".lock"):
-            number = 1 + max((_number(path) for path in _exchange_files(self.folder)), default=0)
-            role = re.sub(r"\W+", "_", call.role) or "unnamed"
-            path = self.folder / f"{number:04d}_{role}.json"
-            call = call.model_copy(update={"number": number, "file": path.name})
-            about = {"call": call.model_dump(mode="json"), "key": key, "replay": not call.no_answer}
-            _write(path, {**about, **exchange})
+        """Keep an exchange, in the file of its trace or a new one, and count it."""
+        call, path = self._save(key, call, exchange)
         with self._lock:
             self._count(call)
         return call, path
+
+    def _save(self, key: str, call: ModelCall, exchange: dict[str, Any]) -> tuple[ModelCall, Path]:
+        """Write an exchange, secrets taken out."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder / ".lock"):
+            if not call.file:
+                number = 1 + max(map(_number, _exchange_files(self.folder)), default=0)
+                role = re.sub(r"\W+", "_", call.role) or "unnamed"
+                file = f"{number:04d}_{role}.json"
+                call = call.model_copy(update={"number": number, "file": file})
+            about = {"call": call.model_dump(mode="json"), "key": key, "replay": not call.no_answer}
+            _write(self.folder / call.file, {**about, **exchange})
+        return call, self.folder / call.file
 
     def forget(self, roles: frozenset[str]) -> None:
         """What was answered to these roles does not serve any more."""

@@ -67,6 +67,8 @@ LEAST_ANSWER = 1024
 _LONGEST_ANSWER = 64_000
 _MONEY_POLL_S = 0.05
 _LONGEST_MESSAGE = 500
+INTERRUPTED = "it was interrupted before an answer came"
+"""Why a request has no answer whose process was killed, or that was cancelled on its way."""
 _NOT_REACHED = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
 THINKING_TOKENS = {
@@ -174,20 +176,31 @@ class MeteredModel(WrapperModel):
         answer = self.options.max_tokens << self.cut_off
         most = min(answer + THINKING_TOKENS.get(self.effort, 0), _LONGEST_ANSWER)
         async with self._reserved(request.tokens, most) as held:
-            call = ModelCall(number=0, role=self.role, model=self.name, retries=retries)
+            call = ModelCall(
+                number=0,
+                role=self.role,
+                model=self.name,
+                retries=retries,
+                input_tokens=request.tokens,
+                output_tokens=held.max_tokens,
+                cost_usd=held.dollars,
+                no_answer=INTERRUPTED,
+            )
+            if self.name != BUILTIN:  # which is in this process
+                call = self.ledger.announce(request.key, call, _exchange(request, held, None))
             started = time.monotonic()
             try:
                 response = await self._response(request, held.max_tokens)
-            except ModelAPIError as error:
-                if _may_be_charged(error):
+            except BaseException as error:
+                if call.file and _may_be_charged(error):
+                    reason = _message_of(error) if isinstance(error, ModelAPIError) else INTERRUPTED
                     unknown = {
-                        "input_tokens": request.tokens,
-                        "output_tokens": held.max_tokens,
-                        "cost_usd": held.dollars,
                         "latency_s": time.monotonic() - started,
-                        "no_answer": _message_of(error) or type(error).__name__,
+                        "no_answer": reason or type(error).__name__,
                     }
                     self._keep(request, call.model_copy(update=unknown), held, None)
+                elif call.file:
+                    self.ledger.withdraw(call)
                 raise
             usage = response.usage
             known = {
@@ -195,6 +208,7 @@ class MeteredModel(WrapperModel):
                 "output_tokens": usage.output_tokens,
                 "cost_usd": prices.cost(self.name, usage),
                 "latency_s": time.monotonic() - started,
+                "no_answer": "",
             }
             path = self._keep(request, call.model_copy(update=known), held, response)
             self.used.append((request.key, path))
@@ -204,11 +218,7 @@ class MeteredModel(WrapperModel):
         self, request: _Request, call: ModelCall, held: Reservation, response: ModelResponse | None
     ) -> Path:
         """Write an exchange to its file and the event log."""
-        exchange = {
-            "request": {**request.content, "max_tokens": held.max_tokens},
-            "response": None if response is None else plain_response(response),
-        }
-        call, path = self.ledger.record(request.key, call, exchange)
+        call, path = self.ledger.record(request.key, call, _exchange(request, held, response))
         data = call.model_dump(exclude={"latency_s", *(() if call.no_answer else ("no_answer",))})
         event = "llm.no_answer" if call.no_answer else "llm.call"
         emit(event, duration_ms=1000 * call.latency_s, **data)
@@ -277,6 +287,16 @@ class MeteredModel(WrapperModel):
         return response
 
 
+def _exchange(
+    request: _Request, held: Reservation, response: ModelResponse | None
+) -> dict[str, Any]:
+    """What was asked and answered, as its file has it."""
+    return {
+        "request": {**request.content, "max_tokens": held.max_tokens},
+        "response": None if response is None else plain_response(response),
+    }
+
+
 def affordable_effort(effort: str, max_tokens: int) -> str:
     """The effort, or as much of it as leaves room for an answer; empty: none does."""
     efforts = list(THINKING_TOKENS)
@@ -339,12 +359,15 @@ def asked_to_wait(error: ModelAPIError) -> float | None:
     return float(delay[1]) if delay else None
 
 
-def _may_be_charged(error: ModelAPIError) -> bool:
+def _may_be_charged(error: BaseException) -> bool:
     """Whether the provider may have done the work: it was reached, and sent back no error."""
     cause: BaseException | None = error
     while cause is not None:
         # By name: which HTTP library raises them is an SDK's own business.
-        if isinstance(cause, ModelHTTPError) or type(cause).__name__ in _NOT_REACHED:
+        if (
+            isinstance(cause, ModelHTTPError | InferenceError)
+            or type(cause).__name__ in _NOT_REACHED
+        ):
             return False
         cause = cause.__cause__ or cause.__context__
     return True

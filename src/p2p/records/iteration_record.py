@@ -436,6 +436,18 @@ class SessionRecord(Folder):
             except FileExistsError:
                 continue  # another process was quicker
 
+    def unreadable(self) -> list[str]:
+        """What is wrong with records of the loop that are there, in all iterations and runs."""
+        iterations = self.iteration_records()
+        runs = [run for iteration in iterations for run in iteration.runs()]
+        return [
+            f"{record.path.relative_to(self.path) / problem}"
+            for record in (self, *iterations, *runs)
+            for file in record.model_files()
+            if file.path != record.status_path  # it has a state of its own
+            for problem in file.problems()
+        ]
+
     def validate(self) -> list[str]:
         """What is missing or invalid, in the session and its iterations. Never raises."""
         if not self.path.is_dir():

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p2p.contracts import utc_now
-from p2p.files import load_text
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.statuses import UNFINISHED
 from p2p.scheduler.controllers import JobOptions, executor_run
@@ -19,13 +18,12 @@ from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
 from p2p.settings import command_in
-from p2p.training.trainer import plan_runs, queue_runs, results_of
+from p2p.training.trainer import IterationTrainer, queue_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from p2p.config import LoopConfig, TrainConfig
-    from p2p.contracts import IterationAggregation, RunConfigEntry
     from p2p.session.stopping import StopSwitch
     from p2p.training.trainer import Trainer
 
@@ -53,7 +51,7 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
 
 
 @dataclass
-class ScheduledTrainer:
+class ScheduledTrainer(IterationTrainer):
     """Runs as a job of the scheduler; see LocalTrainer for what it has in common with it.
 
     Args:
@@ -67,21 +65,6 @@ class ScheduledTrainer:
     cores_per_run: int = 0
     videos: bool = True
     cancelled: Callable[[], bool] = field(default=lambda: False)
-
-    def train(
-        self,
-        configs: Sequence[RunConfigEntry],
-        seeds: Sequence[int],
-        *,
-        reward_path: Path,
-        base_config: TrainConfig,
-        iteration_dir: Path,
-    ) -> IterationAggregation:
-        """See Trainer."""
-        runs, problems = plan_runs(configs, seeds, base_config)
-        reward_code = load_text(reward_path) or ""
-        problems |= self.train_runs([(run, reward_code) for run in runs], iteration_dir)
-        return results_of(configs, seeds, problems, iteration_dir)
 
     def train_runs(
         self,

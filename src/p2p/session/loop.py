@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
-from p2p.event_log import EventLog, emit, use_log
+from p2p.event_log import EventLog, emit, last_event, use_log
 from p2p.files import locked
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL, STATUS
@@ -89,7 +89,7 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
         context = replace(context, review_intent=off_the_clock)
         with heartbeat(session, context.switch, clock):
             try:
-                emit("session.started", resumed=session.result.read() is not None)
+                emit("session.started", resumed=last_event(session.events_path) is not None)
                 _needs_time(context, clock)
                 context = choose_environment(context)
                 forgiven = _look_again(context) if gave_up else 0

@@ -147,11 +147,14 @@ def start_session(
 def open_config(session: SessionRecord, changes: Mapping[str, Any] | None = None) -> SessionConfig:
     """What a session was asked for, with what is to be different when it goes on.
 
-    Raises ValueError if it is none or the change is not possible, SessionBusy if it is running.
+    Raises ValueError if it is none, if it has a record that cannot be read (its phase would be done
+    again, over what is there) or if the change is not possible; SessionBusy if it is running.
     """
+    if problems := session.unreadable():
+        raise ValueError(f"{session.path} cannot be resumed: {'; '.join(problems)}")
     config = session.config.read()
     if config is None:
-        raise ValueError(f"{session.path} is no session: it has no session.json that can be read")
+        raise ValueError(f"{session.path} is no session: it has no session.json")
     changed = with_changes(config, changes or {})
     if changed != config:
         with one_process(session):

@@ -122,6 +122,5 @@ def _discontinuity(
         return "the state of its training is gone"
     if run.read_reward_source() != reward_code:
         return "SAC has learnt from steps that another reward paid for"
-    ours, theirs = (each.model_dump(exclude={*MAY_DIFFER, *own}) for each in (config, before))
-    changed = [name for name, value in theirs.items() if value != ours[name]]
+    changed = [n for n in config.differences(before) if n not in MAY_DIFFER and n not in own]
     return f"SAC continues only with the same settings, not {', '.join(changed)}" if changed else ""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from p2p.config import TrainConfig
 from p2p.contracts import (
@@ -203,7 +204,7 @@ class BaseTrainer:
             self.iteration, self.elapsed = 0, 0.0
         else:
             meta = self.saved[1]
-            if meta.get("fingerprint") != fingerprint(config, ctx.reward_code):
+            if not _is_state_of(meta, config, ctx.reward_code):
                 raise ResumeError("the saved state belongs to another configuration or reward")
             batched, self.note = meta["batched"], meta["note"]
             self.iteration, self.elapsed = meta["iteration"], meta["elapsed"]
@@ -333,7 +334,7 @@ class BaseTrainer:
         arrays = self.state()
         episodes, episode_meta = self.episodes.state()
         meta = {
-            "fingerprint": fingerprint(self.config, self.ctx.reward_code),
+            **_identity(self.config, self.ctx.reward_code),
             "batched": self.reward.batched,
             "note": self.note,
             "iteration": self.iteration,
@@ -359,11 +360,27 @@ def send_evaluation(
     ctx.send(EvalReady(result=result, policy_file=policy_file, trajectory_files=files))
 
 
-def fingerprint(config: TrainConfig, reward_code: str) -> str:
-    """Equal for runs that give equal results, so that one may continue the other's state."""
+def _identity(config: TrainConfig, reward_code: str) -> dict[str, Any]:
+    """What a state says of its run, for `_is_state_of`."""
+    digest = hashlib.sha256(reward_code.encode()).hexdigest()
+    return {"config": config.model_dump(mode="json"), "reward": digest}
+
+
+def _is_state_of(meta: Mapping[str, Any], config: TrainConfig, reward_code: str) -> bool:
+    """Whether this run gives the results of the one that a state is of, and may continue it.
+
+    A field that the state does not know has its default. Older states have a fingerprint of all
+    fields instead: they are known by the config.json beside them alone.
+    """
+    if "fingerprint" in meta:
+        return True
+    try:
+        known = TrainConfig.model_validate(meta.get("config"))
+    except ValidationError:
+        return False
     # How many threads step makes no difference, so a resumed run may have other cores.
-    text = config.model_dump_json(exclude={"num_threads"})
-    return hashlib.sha256(f"{text}\n{reward_code}".encode()).hexdigest()
+    differs = set(config.differences(known)) - {"num_threads"}
+    return not differs and meta.get("reward") == _identity(config, reward_code)["reward"]
 
 
 def state_for(
@@ -384,7 +401,8 @@ def state_for(
     arrays, meta = saved
     if not same_reward:  # past steps to learn from have the rewards of the one that took them
         arrays = {name: array for name, array in arrays.items() if not name.startswith("replay/")}
-    meta = {**meta, "fingerprint": fingerprint(config, reward_code)}
+    meta = {name: value for name, value in meta.items() if name != "fingerprint"}
+    meta |= _identity(config, reward_code)
     iteration = meta.get("iteration")
     if not isinstance(iteration, int) or not 0 <= iteration < config.num_iterations:
         raise ResumeError(f"{source.name} holds a state with which nothing is left to be trained")

@@ -159,16 +159,19 @@ def finished_before(
 ) -> TrainSummary | None:
     """The summary of this very run if it is complete, None if there is work left.
 
-    Raises TrainingFailed if the directory holds another run.
+    A field that an earlier version did not write has its default. Raises TrainingFailed if the
+    directory holds another run.
     """
-    known = record.read_config()
-    if known is None:
+    known = record.config.read()
+    if known is None and record.read_config() is None:
         return None
     source = record.read_reward_source()
-    if known != config.model_dump(mode="json") or (source and source != reward_code):
+    differences = ["configuration"] if known is None else config.differences(known)
+    differences += ["reward"] if source and source != reward_code else []
+    if differences:
         raise TrainingFailed(
             "config",
-            f"{record.path} holds a run with another configuration or reward; "
+            f"{record.path} holds another run (it differs in {', '.join(differences)}); "
             "choose another --iteration-id, or delete the directory",
         )
     status = record.read_status()

@@ -8,6 +8,7 @@ import signal
 import statistics
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -57,11 +58,14 @@ class Trainer(Protocol):
         configs: Sequence[RunConfigEntry],
         seeds: Sequence[int],
         *,
-        reward_path: Path,
-        base_config: TrainConfig,
-        iteration_dir: Path,
+        reward_path: Path | None = None,
+        base_config: TrainConfig | None = None,
+        iteration_dir: Path | None = None,
     ) -> IterationAggregation:
-        """Train every configuration with every seed; failed runs are reported, not raised."""
+        """Train every configuration with every seed; failed runs are reported, not raised.
+
+        What is left out is as the trainer was made.
+        """
 
     def train_runs(
         self,
@@ -84,9 +88,60 @@ class Trainer(Protocol):
         """
 
 
+@dataclass(kw_only=True)
+class IterationTrainer(ABC):
+    """Trains an iteration; what it was made with counts where a call names nothing else.
+
+    Args:
+        reward_path: the reward; None: reward_fn.py in the folder of the iteration.
+        base_config: what the configurations change.
+        iteration_dir: the folder of the iteration.
+    """
+
+    reward_path: Path | None = None
+    base_config: TrainConfig = field(default_factory=TrainConfig)
+    iteration_dir: Path | None = None
+
+    def train(
+        self,
+        configs: Sequence[RunConfigEntry],
+        seeds: Sequence[int],
+        *,
+        reward_path: Path | None = None,
+        base_config: TrainConfig | None = None,
+        iteration_dir: Path | None = None,
+    ) -> IterationAggregation:
+        """See Trainer. What each run came to is in its directory."""
+        folder = iteration_dir or self.iteration_dir
+        if folder is None:
+            raise ValueError("iteration_dir: the folder of the iteration is needed")
+        path = reward_path or self.reward_path or IterationRecord(folder).reward_fn_path
+        runs, problems = plan_runs(configs, seeds, base_config or self.base_config)
+        reward_code = files.load_text(path) or ""
+        problems |= self.train_runs([(run, reward_code) for run in runs], folder)
+        return results_of(configs, seeds, problems, folder)
+
+    @abstractmethod
+    def train_runs(
+        self,
+        runs: Sequence[tuple[TrainConfig, str]],
+        iteration_dir: Path,
+        *,
+        until: int | None = None,
+        pause: bool = False,
+    ) -> dict[str, str]:
+        """See Trainer."""
+
+
 @dataclass
-class LocalTrainer:
+class LocalTrainer(IterationTrainer):
     """Runs on this machine, side by side as cores and memory allow, each a process of its own.
+
+    Runs wait for free cores, which every process on the machine shares. One that is complete on
+    disk is not done again; one that was killed resumes from its last saved state, and so does one
+    that is killed meanwhile, once; one that an earlier, killed caller started and that still trains
+    is waited for. On cancellation or an exception here, running ones are told to stop, and all that
+    did not finish end as cancelled.
 
     Args:
         max_parallel: runs at once; 0 chooses.
@@ -103,28 +158,6 @@ class LocalTrainer:
     videos: bool = True
     cancelled: Callable[[], bool] = field(default=lambda: False)
     on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
-
-    def train(
-        self,
-        configs: Sequence[RunConfigEntry],
-        seeds: Sequence[int],
-        *,
-        reward_path: Path,
-        base_config: TrainConfig,
-        iteration_dir: Path,
-    ) -> IterationAggregation:
-        """See Trainer. What each run came to is in its directory.
-
-        Runs wait for free cores, which every process on the machine shares. One that is complete
-        on disk is not done again; one that was killed resumes from its last saved state, and so
-        does one that is killed meanwhile, once; one that an earlier, killed caller started and
-        that still trains is waited for. On cancellation or an exception here, running ones are
-        told to stop, and all that did not finish end as cancelled.
-        """
-        runs, problems = plan_runs(configs, seeds, base_config)
-        reward_code = files.load_text(reward_path) or ""
-        problems |= self.train_runs([(run, reward_code) for run in runs], iteration_dir)
-        return results_of(configs, seeds, problems, iteration_dir)
 
     def train_runs(
         self,

@@ -34,12 +34,14 @@ class Backend(ABC):
     """A place to run things. Every method may be called again after a crash, with the same effect.
 
     A launch is known by its id alone, so nothing has to be remembered between calls: the process,
-    the Ray actor or the Slurm job is found again by that name. `base` has the folders of launches.
+    the Ray actor or the Slurm job is found again by that name. `base` has the folders of launches;
+    without one it is the scheduler's own folder, which lies in the runs folder.
     """
 
-    def __init__(self, node: NodeConfig, base: Path) -> None:
+    def __init__(self, node: NodeConfig, scheduler_dir: Path, base: Path | None = None) -> None:
         self.node = node
-        self.base = base.absolute()
+        self.runs_dir = scheduler_dir.absolute().parent
+        self.base = (base or scheduler_dir).absolute()
 
     def folder(self, launch: Launch) -> LaunchFolder:
         return LaunchFolder(self.base, launch.launch_id)
@@ -55,12 +57,12 @@ class Backend(ABC):
     def submit(self, spec: RunSpec) -> RunStatus:
         """Start a run, and say what has become of it: for programs that need no scheduler.
 
-        Its folder lies beside the one this backend was given. It is its first attempt, so that a
+        Its folder lies in the runs folder. It is its first attempt, so that a
         second call finds the first. The secrets that it names come from this process.
         """
 
         async def start() -> RunStatus:
-            launch = Launch(launch_id=f"{spec.run_id}.1", spec=spec, runs_dir=self.base.parent)
+            launch = Launch(launch_id=f"{spec.run_id}.1", spec=spec, runs_dir=self.runs_dir)
             try:
                 return await self.start(launch, secret_values(spec.secrets))
             finally:
@@ -106,7 +108,7 @@ BACKENDS: Mapping[BackendName, tuple[str, str]] = {
     "local": ("p2p.scheduler.backends.local", "LocalBackend"),
     "ssh": ("p2p.scheduler.backends.ssh", "SSHBackend"),
     "ray": ("p2p.scheduler.backends.ray", "RayBackend"),
-    "slurm": ("p2p.scheduler.backends.slurm", "SlurmBackend"),
+    "slurm": ("p2p.scheduler.backends.slurm", "SLURMBackend"),
 }
 
 

@@ -73,7 +73,7 @@ class RayBackend(Backend):
     """A cluster by its address: `host:6379` from a machine of it, `ray://host:10001` from any."""
 
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:
-        super().__init__(node, scheduler_dir / "ray" / node.node_id)
+        super().__init__(node, scheduler_dir, scheduler_dir / "ray" / node.node_id)
         self._cluster_arguments = (
             node.address, f"p2p-{cluster_owner(scheduler_dir)}", node.base_dir, node.lease_s
         )  # fmt: skip

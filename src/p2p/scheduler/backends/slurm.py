@@ -139,12 +139,13 @@ async def call(*command: str, text: str = "", variables: Mapping[str, str] | Non
     return output.decode(errors="replace")
 
 
-class SlurmBackend(Backend):
+class SLURMBackend(Backend):
     """The queue of a cluster; sbatch, squeue and scancel have to work on this machine."""
 
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:
         assert node.base_dir is not None
-        super().__init__(node, Path(node.base_dir) / cluster_owner(scheduler_dir))
+        base = Path(node.base_dir) / cluster_owner(scheduler_dir)
+        super().__init__(node, scheduler_dir, base)
         self.python = node.python or sys.executable
         self._groups: dict[tuple[str, ...], tuple[list[LaunchFolder], asyncio.Task[None]]] = {}
         self._arriving: Counter[tuple[str, ...]] = Counter()

@@ -63,9 +63,9 @@ class Link(NamedTuple):
 class SSHBackend(Backend):
     """A node with an SSH server; connects when it has to."""
 
-    def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:  # noqa: ARG002
+    def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:
         assert node.base_dir is not None
-        super().__init__(node, Path(node.base_dir))
+        super().__init__(node, scheduler_dir, Path(node.base_dir))
         self.python = node.python or sys.executable
         self._link: Link | None = None
         self._connecting = asyncio.Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -42,7 +43,7 @@ GPU_MEMORY_BYTES = 16 << 30
 """Of the host, that CUDA's libraries may take for themselves."""
 FACTS_ENVS = 4
 FACTS_FORMAT = 4
-"""Counted up when other facts are read: those of before are read again."""
+"""Counted up when facts with the same fields are read otherwise: they are then read again."""
 _BUILDING = re.compile(r"_p[0-9]+_t[0-9]+$")
 
 
@@ -167,9 +168,18 @@ def _keep_kernels(source: Path, target: Path) -> None:
         files.write_bytes(place, file.read_bytes())
 
 
+@cache
+def _fields_digest() -> str:
+    """Another one when a fact has other fields, which facts of before do not know."""
+    schemas = [record.model_json_schema() for record in (EnvSpec, PolicyMetadata)]
+    parts = [part for schema in schemas for part in (schema, *schema.get("$defs", {}).values())]
+    names = [sorted(part.get("properties", ())) for part in parts]
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]
+
+
 def facts_folder(engine: str, env_id: str) -> Path:
     """Where spec, preset, policy_metadata (.json) and model/scene.xml lie, once they were read."""
-    known = f"{get_engine(engine).version}-{FACTS_FORMAT}"
+    known = f"{get_engine(engine).version}-{FACTS_FORMAT}-{_fields_digest()}"
     return engine_folder(engine) / "facts" / known / env_id
 
 
