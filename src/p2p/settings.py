@@ -5,7 +5,6 @@ Ask `get_settings()` where a value is used; a copy made at import would outlive 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -16,8 +15,9 @@ from typing import Annotated
 from pydantic import AfterValidator, AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from unstable.redaction import without_secrets
+
 _BENCHMARK_CASE = re.compile(r"(bm_(?:\d{8}_\d{6}_)?[0-9a-f]+)_(case\d+)")
-_SHORTEST_SECRET = 8
 
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
@@ -107,13 +107,8 @@ def get_settings() -> Settings:
 
 
 def redact(text: str) -> str:
-    """The text without this process's secrets, plain or as they stand inside JSON."""
-    for secret in get_settings().secrets():
-        if len(secret) < _SHORTEST_SECRET:
-            continue  # too short to be a key, and to be told from ordinary text
-        for form in {secret, json.dumps(secret)[1:-1]}:
-            text = text.replace(form, "[secret]")
-    return text
+    """The text without this process's secrets, in whichever of the usual ways they are written."""
+    return without_secrets(text, get_settings().secrets())
 
 
 def command_in(runs_dir: Path, command: str) -> str:

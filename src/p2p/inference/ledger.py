@@ -201,9 +201,28 @@ def read_response(plain: Any) -> ModelResponse:
     """The answer back from JSON; raises pydantic's ValidationError."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 
-    [message] = ModelMessagesTypeAdapter.validate_python([plain])
+    [message] = ModelMessagesTypeAdapter.validate_python([cleaned(plain)])
     assert isinstance(message, ModelResponse)
     return message
+
+
+def cleaned_response(response: ModelResponse) -> ModelResponse:
+    """The answer with `cleaned` texts."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    [plain] = ModelMessagesTypeAdapter.dump_python([response])
+    return response if cleaned(plain) == plain else read_response(plain)
+
+
+def cleaned(value: Any) -> Any:
+    """The value without secrets, and without halves of characters, which no file can hold."""
+    from unstable.utils.replies import whole_characters
+
+    if isinstance(value, dict):
+        return {cleaned(key): cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item) for item in value]
+    return redact(whole_characters(value)) if isinstance(value, str) else value
 
 
 def plain_parameters(parameters: ModelRequestParameters) -> dict[str, Any]:
