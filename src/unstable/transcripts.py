@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unstable.core import EpisodeResult, PlaySpec, TaskMeta
-from unstable.utils.files import to_json
+from unstable.utils.files import open_file, to_json
 from unstable.writers import truncate_lines
 
 Kind = Literal["train", "eval"]
@@ -131,7 +131,7 @@ def read_games(run_dir: Path, kind: Kind) -> Iterator[dict[str, Any]]:
         for line in _lines(run_dir / FOLDER / name):
             try:
                 yield whole(json.loads(line))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue
 
 
@@ -152,7 +152,7 @@ def file_names(kind: str) -> tuple[str, str]:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             yield from stream
     except FileNotFoundError:
         return

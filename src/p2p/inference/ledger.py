@@ -23,6 +23,7 @@ from p2p.inference import prices
 from p2p.inference.providers import choose_model
 from p2p.inference.question import BudgetExhausted, InferenceError
 from p2p.settings import redact
+from unstable.foreign_text import whole_characters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,8 +217,6 @@ def cleaned_response(response: ModelResponse) -> ModelResponse:
 
 def cleaned(value: Any) -> Any:
     """The value without secrets, and without halves of characters, which no file can hold."""
-    from unstable.utils.replies import whole_characters
-
     if isinstance(value, dict):
         return {cleaned(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

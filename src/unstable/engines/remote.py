@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unstable.engines.protocol import EngineError, Sampling
-from unstable.redaction import without_secrets
+from unstable.foreign_text import whole_characters, without_secrets
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -113,8 +113,6 @@ class RemoteModel:
 
     def _cleaned(self, text: str) -> str:
         """The text without the key, and without halves of characters, which no file can hold."""
-        from unstable.utils.replies import whole_characters
-
         return without_secrets(whole_characters(text), (self._key or "",))
 
     def _connected(self) -> AsyncOpenAI:

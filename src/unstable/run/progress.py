@@ -10,9 +10,9 @@ from typing import Any
 
 from unstable.config import RunConfig
 from unstable.evaluation import Z_95
-from unstable.run.folder import RunFolder, read_json, state_step
+from unstable.run.folder import RunFolder, state_step
 from unstable.run.parts import Parts
-from unstable.utils.files import to_json, write_whole
+from unstable.utils.files import read_json, to_json, write_whole
 from unstable.utils.handles import call
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -9,13 +10,16 @@ import os
 import queue
 import secrets
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from unstable.utils.logging import is_news, one_line
+
+MAX_JSON_BYTES = 64 << 20
 
 
 def write_whole(path: str | Path, text: str) -> None:
@@ -32,6 +36,28 @@ def write_whole(path: str | Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read; OSError for a link, a device, or a pipe that would keep one waiting."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    stream = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return stream
+
+
+def read_json(path: Path) -> Any:
+    """What a file holds; raises OSError, or ValueError where that is no JSON or too much."""
+    with open_file(path) as stream:
+        data = stream.read(MAX_JSON_BYTES + 1)
+    if len(data) > MAX_JSON_BYTES:
+        raise ValueError(f"larger than {MAX_JSON_BYTES >> 20} MiB")
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 @contextmanager

@@ -1,10 +1,7 @@
-"""What another server replies: of bounded length, and text that can be written to a file."""
+"""What another server replies: of bounded length, or no reply at all."""
 
 from __future__ import annotations
 
-import json
-import re
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -18,7 +15,6 @@ UNREADABLE = (
     ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
 )  # fmt: skip
 """What clients raise for a body that is no reply: nested too deeply, of other types, no JSON."""
-_HALF_IN_JSON = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 class ReplyTooLong(httpx2.RemoteProtocolError):
@@ -53,13 +49,3 @@ class _Limited(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._connection.aclose()
-
-
-def whole_characters(text: str) -> str:
-    """The text with every half of a character replaced, also where it is JSON that writes one."""
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if _HALF_IN_JSON.search(text):
-        with suppress(ValueError, RecursionError):
-            written = json.dumps(json.loads(text), ensure_ascii=False)
-            return written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

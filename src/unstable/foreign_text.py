@@ -1,11 +1,14 @@
-"""Secrets taken out of text, in whichever of the usual ways they are written there."""
+"""Text from elsewhere made fit to keep: without secrets, and without halves of characters."""
 
 from __future__ import annotations
 
 import base64
+import json
 import re
+from contextlib import suppress
 from functools import lru_cache
 
+_HALF_IN_JSON = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 _SHORTEST = 8
 """Characters; what is shorter is no key, and could not be told from ordinary text."""
 
@@ -59,3 +62,13 @@ def _in_base64(secret: bytes, before: int) -> str:
     return "".join(
         {"+": "[+-]", "/": r"(?:\\{0,8}/|_)"}.get(digit, digit) for digit in digits[first:whole]
     )
+
+
+def whole_characters(text: str) -> str:
+    """The text with every half of a character replaced, also where it is JSON that writes one."""
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if _HALF_IN_JSON.search(text):
+        with suppress(ValueError, RecursionError):
+            written = json.dumps(json.loads(text), ensure_ascii=False)
+            return written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
