@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -227,7 +227,8 @@ BODIES = {
     "nothing": "",
 }
 VALUES = (
-    '"\\ud800"', "NaN", "-Infinity", "1e400", "9" * 400, "9" * 5000, str(2**63), str(-(2**63)),
+    '"\\ud800"', "9" * 400, '{"total_timesteps": ' + "9" * 400 + "}", "NaN", "-Infinity", "1e400",
+    "9" * 5000, str(2**63), str(-(2**63)),
     "-1", "null", "[]", "{}", '""', '"x"', '{"\\ud800": 1}', "[null]",
     "true", "[" * 500 + "]" * 500,
 )  # fmt: skip
@@ -243,6 +244,9 @@ SOUND: dict[str, dict[str, Any]] = {
     "/api/sessions/{session_id}/labels": {"video": "0", "score": 0.5, "annotator": "me"},
 }
 """Bodies that are accepted, so that one field at a time can be wrong."""
+
+
+VIDEO = "/api/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/videos/{name}"
 
 
 def address(served: Served, path: str, **changed: str) -> str:
@@ -263,10 +267,9 @@ def ask(served: Served, method: str, url: str, **options: Any) -> None:
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_no_header_makes_it_fail(served: Served, header: str) -> None:
-    everywhere = [path for path, operations in DOCUMENT["paths"].items() if "get" in operations]
     for value in HEADERS[header]:
         headers = {header: value.encode("latin-1", "replace")}
-        for path in everywhere:
+        for path in ("/api/sessions/{session_id}", "/api/sessions/{session_id}/live", VIDEO):
             ask(served, "GET", address(served, path), headers=headers)
         ask(
             served, "PATCH", address(served, "/api/sessions/{session_id}"), headers=headers, json={}
@@ -290,6 +293,17 @@ WITH_BODY = [(m, p) for m, p in OPERATIONS if "requestBody" in DOCUMENT["paths"]
 
 @pytest.mark.parametrize(("method", "path"), WITH_BODY)
 def test_no_body_makes_it_fail(served: Served, method: str, path: str) -> None:
+    send_bodies(served, method, path, VALUES[:3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "path"), WITH_BODY)
+def test_no_field_of_a_body_makes_it_fail(served: Served, method: str, path: str) -> None:
+    send_bodies(served, method, path, VALUES)
+
+
+def send_bodies(served: Served, method: str, path: str, values: Sequence[str]) -> None:
+    """What is no body at all, then sound ones with one field at a time replaced."""
     url, headers = address(served, path), {"Content-Type": "application/json"}
     for body in BODIES.values():
         ask(served, method, url, data=body, headers=headers)
@@ -299,7 +313,7 @@ def test_no_body_makes_it_fail(served: Served, method: str, path: str) -> None:
     sound = SOUND.get(path, {})
     for field in DOCUMENT["components"]["schemas"].get(name, {}).get("properties", {}):
         rest = json.dumps({key: value for key, value in sound.items() if key != field})[1:-1]
-        for value in VALUES:
+        for value in values:
             body = f'{{{rest}{", " if rest else ""}"{field}": {value}}}'
             ask(served, method, url, data=body.encode(), headers=headers)
 

@@ -12,7 +12,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import ROLLOUT_LABELS
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.replay import NoSuchCheckpoint, ReplayResult, choose_step, replay
-from p2p.training.runner import RunOptions, TrainingFailed, run_training
+from p2p.training.runner import RunOptions, run_training
 
 
 def play(record: IterationRecord, step: int = 1024, episodes: int = 1) -> ReplayResult:
@@ -52,7 +52,9 @@ def test_a_policy_that_is_none_is_refused(tmp_path: Path, trained_run: Iteration
     shutil.copytree(trained_run.path, tmp_path / "run")
     record = IterationRecord(tmp_path / "run")
     (record.checkpoints_dir / "step_1024" / "policy.safetensors").write_bytes(b"no policy")
-    with pytest.raises(TrainingFailed, match=r"policy\.safetensors"):
+    with pytest.raises(
+        NoSuchCheckpoint, match=r"policy\.safetensors cannot be played: .*not a saf"
+    ):
         play(record)
 
 
