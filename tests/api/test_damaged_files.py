@@ -157,7 +157,14 @@ def reads(path: str, route: str) -> bool:
     return not of_one or of_one in path
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+QUICK = ("deep", "half characters", "large numbers")
+"""What has found the most; each of the others takes as long."""
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in DAMAGES],
+)
 def test_a_damaged_file_is_no_internal_error(tmp_path: Path, damage: str) -> None:
     with served(tmp_path) as (client, benchmark_id):
         index = client.app.app.state.p2p.index  # type: ignore[attr-defined]
