@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode, urlsafe_b64encode
+from urllib.parse import quote
+
 import pytest
 
 from p2p import settings
@@ -61,6 +65,26 @@ def test_keys_are_not_shown_and_can_be_taken_out_of_text(monkeypatch):
     shown = settings.redact('plain sk-"quoted"-key, in JSON {"k": "sk-\\"quoted\\"-key"}')
     assert "quoted" not in shown
     assert shown.count("[secret]") == 2
+
+
+def test_keys_are_found_in_other_writings(monkeypatch):
+    key = "sk-can/ary+7f3a9b51c2d84e60_q"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    settings.get_settings.cache_clear()
+    once = quote(key, safe="")
+    written = [
+        key[::-1], quote(key), once, quote(once, safe=""), once.lower(), key.encode().hex().upper(),
+        json.dumps(key).replace("/", "\\/"), "".join(f"\\u{ord(c):04X}" for c in key),
+        *(encode(bytes(before) + key.encode() + b"?" * after).decode()
+          for encode in (b64encode, urlsafe_b64encode)
+          for before in range(4) for after in range(3)),
+    ]  # fmt: skip
+    for text in written:
+        shown = settings.redact(f"before {text} after")
+        assert "[secret]" in shown, text
+        assert len(shown) < len("before [secret] after") + 14, text
+    ordinary = "nothing to hide: %20 and c2stY2Fu" + 100_000 * "\\"
+    assert settings.redact(ordinary) == ordinary
 
 
 @pytest.mark.parametrize("bad", ["", "..", "a/../b", "/etc", "a\\b", "a\0b", ".hidden", "../x"])

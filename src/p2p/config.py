@@ -74,6 +74,9 @@ class ConfigurationError(ValueError):
     """The configuration asks for something that does not exist."""
 
 
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
 class TrainConfig(BaseModel):
     """How one training run is done. Every field is used; an unknown key is an error."""
 
@@ -85,7 +88,7 @@ class TrainConfig(BaseModel):
     """The simulator; it follows from the id, so it may be left out."""
     iteration_id: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127})?$")] = ""
     """The name of its folder."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    seed: Seed = 1
     algorithm: Literal["ppo", "sac"] = "ppo"
     """`sac` learns more from a step and takes longer over it."""
     backend: Literal["auto", "fast", "sb3", "rsl_rl"] = "auto"
@@ -120,7 +123,7 @@ class TrainConfig(BaseModel):
     """Past steps kept to learn from, as far as they fit into 1 GiB."""
 
     # PPO.
-    total_timesteps: Annotated[int, Field(ge=1)] = 1_000_000
+    total_timesteps: Annotated[int, Field(ge=1, lt=1 << 53)] = 1_000_000
     num_steps: Annotated[int, Field(ge=1)] = 256
     num_minibatches: Annotated[int, Field(ge=1)] = 32
     update_epochs: Annotated[int, Field(ge=1)] = 10
@@ -372,7 +375,7 @@ class LoopConfig(BaseModel):
     configs: Annotated[tuple[RunConfigEntry, ...], Field(min_length=1)] = (
         RunConfigEntry(config_id="base"),
     )
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (1,)
     max_iterations: Annotated[int, Field(ge=1, le=1000)] = 5
     candidates: Annotated[int, Field(ge=0, le=16)] = 0
     """Rewards that an iteration writes and chooses from; 0: by cores and steps, see `p2p.session`.

@@ -226,10 +226,18 @@ _BLOCK = 1 << 14
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """The object in a line, or None for anything else (torn, foreign, not an object)."""
     try:
-        value = json.loads(line)
+        value = _parse(line)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _parse(text: bytes) -> Any:
+    """A JSON value; half a character, which none of our files can hold, becomes a question mark."""
+    value = json.loads(text)
+    if b"\\ud" in text or b"\\uD" in text:
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return value
 
 
 def append_line(path: Path, line: bytes) -> int:
@@ -330,7 +338,7 @@ def load_object(path: Path) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        value = json.loads(text)
+        value = _parse(text.encode())
     except RecursionError:
         raise UnreadableError("nested too deeply") from None
     except ValueError as error:

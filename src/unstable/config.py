@@ -152,7 +152,7 @@ class RunConfig(_Section):
     `overlap`: they run at the same time in one process, which has the base model once: for one GPU.
     `ray`: they run at the same time, in processes on one machine or many."""
     updates: Positive = 200
-    seed: Count = 0
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     output_dir: str = "outputs"
     games_per_update: Positive = 256
     """With `mode = "turns"`: all their steps make one batch."""

@@ -131,7 +131,7 @@ def read_games(run_dir: Path, kind: Kind) -> Iterator[dict[str, Any]]:
         for line in _lines(run_dir / FOLDER / name, run_dir):
             try:
                 yield whole(json.loads(line))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -203,6 +203,119 @@ def hold(served: Served, method: str, path: str, requests_made: int) -> int:
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_no_request_makes_it_fail(served: Served, method: str, path: str) -> None:
     hold(served, method, path, 4)
+
+
+HEADERS = {
+    "Origin": ("http://[", "http://[::1", "null", "\xff", "//", "http://a:99999999"),
+    "Last-Event-ID": ("9" * 5000, "-1", "²", "1e9", "nan"),
+    "Range": ("bytes=" + "9" * 400 + "-", "bytes=-" + "9" * 400, "bytes=5-1", "bytes=0-0," * 500),
+    "Cookie": ("p2p_token=\xff", "a=b;" * 2000, '"', "p2p_token"),
+    "Content-Type": ("application/json; charset=nothing", "text/plain", "application/problem+json"),
+    "Authorization": ("Bearer \xff", "", "Basic =", f"Bearer {TOKEN}"),
+    "Accept": ("text/html;q=" + "9" * 400, "*" * 1000),
+    "If-Modified-Since": ("Mon, 99 Xxx 9999999999 00:00:00 GMT", "9" * 400),
+    "If-Range": ("9" * 400, "\xff"),
+}
+NUMBERS = ("9" * 400, "9" * 5000, str(2**63), str(-(2**63)), "-1", "1e400", "nan", "٣")
+BODIES = {
+    "deep": "[" * 100_000,
+    "deep object": '{"a":' * 100_000,
+    "long number": "9" * 5000,
+    "NaN": "NaN",
+    "not UTF-8": b"\xff",
+    "half a character": '"\\ud800"',
+    "nothing": "",
+}
+VALUES = (
+    '"\\ud800"', "9" * 400, '{"total_timesteps": ' + "9" * 400 + "}", "NaN", "-Infinity", "1e400",
+    "9" * 5000, str(2**63), str(-(2**63)),
+    "-1", "null", "[]", "{}", '""', '"x"', '{"\\ud800": 1}', "[null]",
+    "true", "[" * 500 + "]" * 500,
+)  # fmt: skip
+"""For each field of a body, as JSON or nearly so."""
+RUN = {"prompt": "hold still", "env_id": "Reacher-v5", "model": "builtin"}
+SOUND: dict[str, dict[str, Any]] = {
+    "/api/sessions": RUN,
+    "/api/scheduler/jobs": RUN,
+    "/api/benchmarks": {"suite": "mujoco_prompts", "model": "builtin"},
+    "/api/benchmarks/plan": {"suite": "mujoco_prompts", "model": "builtin"},
+    "/api/scheduler/nodes": {"node_id": "n", "kind": "local"},
+    "/api/selfplay": {"games": ["TicTacToe-v0"], "model": "tiny"},
+    "/api/sessions/{session_id}/labels": {"video": "0", "score": 0.5, "annotator": "me"},
+}
+"""Bodies that are accepted, so that one field at a time can be wrong."""
+
+
+VIDEO = "/api/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/videos/{name}"
+
+
+def address(served: Served, path: str, **changed: str) -> str:
+    """A path filled with what is there."""
+    names = [name for name in served.known if f"{{{name}}}" in path]
+    values = {name: str(served.known[name][0]) for name in names} | changed
+    if "selfplay" in path:
+        values |= {"run_id": changed.get("run_id", "nim")}
+    return served.url + path.format(**values)
+
+
+def ask(served: Served, method: str, url: str, **options: Any) -> None:
+    """Send a request; what comes back is an answer, and soon."""
+    answer = served.session.request(method, url, timeout=PATIENCE_S, stream=True, **options)
+    with closing(answer):
+        assert answer.status_code < 500, (method, url[:300], answer.status_code, answer.text[:300])
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_no_header_makes_it_fail(served: Served, header: str) -> None:
+    for value in HEADERS[header]:
+        headers = {header: value.encode("latin-1", "replace")}
+        for path in ("/api/sessions/{session_id}", "/api/sessions/{session_id}/live", VIDEO):
+            ask(served, "GET", address(served, path), headers=headers)
+        ask(
+            served, "PATCH", address(served, "/api/sessions/{session_id}"), headers=headers, json={}
+        )
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_no_number_makes_it_fail(served: Served, method: str, path: str) -> None:
+    parameters = DOCUMENT["paths"][path][method.lower()].get("parameters", [])
+    for parameter in parameters:
+        for value in NUMBERS:
+            if parameter["in"] == "path":
+                ask(served, method, address(served, path, **{parameter["name"]: value}), json={})
+            else:
+                query = {parameter["name"]: value}
+                ask(served, method, address(served, path), params=query, json={})
+
+
+WITH_BODY = [(m, p) for m, p in OPERATIONS if "requestBody" in DOCUMENT["paths"][p][m.lower()]]
+
+
+@pytest.mark.parametrize(("method", "path"), WITH_BODY)
+def test_no_body_makes_it_fail(served: Served, method: str, path: str) -> None:
+    send_bodies(served, method, path, VALUES[:3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "path"), WITH_BODY)
+def test_no_field_of_a_body_makes_it_fail(served: Served, method: str, path: str) -> None:
+    send_bodies(served, method, path, VALUES)
+
+
+def send_bodies(served: Served, method: str, path: str, values: Sequence[str]) -> None:
+    """What is no body at all, then sound ones with one field at a time replaced."""
+    url, headers = address(served, path), {"Content-Type": "application/json"}
+    for body in BODIES.values():
+        ask(served, method, url, data=body, headers=headers)
+    content = DOCUMENT["paths"][path][method.lower()]["requestBody"]["content"]
+    schema = content["application/json"]["schema"]
+    name = str(schema.get("$ref") or schema.get("anyOf", [{}])[0].get("$ref")).rpartition("/")[2]
+    sound = SOUND.get(path, {})
+    for field in DOCUMENT["components"]["schemas"].get(name, {}).get("properties", {}):
+        rest = json.dumps({key: value for key, value in sound.items() if key != field})[1:-1]
+        for value in values:
+            body = f'{{{rest}{", " if rest else ""}"{field}": {value}}}'
+            ask(served, method, url, data=body.encode(), headers=headers)
 
 
 @pytest.mark.slow

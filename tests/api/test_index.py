@@ -46,15 +46,15 @@ def test_a_training_run_is_found_in_the_newest_session_that_has_it(tmp_path: Pat
     (old.iteration(2).path / "fast_seed_1").mkdir(parents=True)
     index = SessionIndex(tmp_path)
     index.refresh()
-    assert index.newest_with("base_seed_1") == index.newest_with("iter_1") == "session_b"
-    assert index.newest_with("fast_seed_1") == index.newest_with("iter_2") == "session_a"
-    assert index.newest_with("nothing") is None
+    assert index.newest_with("base_seed_1") == index.newest_with("iter_1") == ["session_b"]
+    assert index.newest_with("fast_seed_1") == index.newest_with("iter_2") == ["session_a"]
+    assert index.newest_with("nothing") == []
     SessionRecord(tmp_path / "session_b").update_metadata(deleted_at=datetime.now(UTC))
     index.refresh()
-    assert index.newest_with("base_seed_1") == "session_a"
+    assert index.newest_with("base_seed_1") == ["session_a"]
     shutil.rmtree(old.path)
     index.refresh()
-    assert index.newest_with("base_seed_1") is None
+    assert index.newest_with("base_seed_1") == []
 
 
 def test_a_missing_or_broken_index_is_made_anew(tmp_path: Path) -> None:

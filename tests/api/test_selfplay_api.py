@@ -197,3 +197,10 @@ def test_a_run_that_cannot_be_is_refused_in_the_words_of_the_checker(
     assert (named.status_code, "opponents" in named.json()["detail"]) == (422, True)
     assert player.post("/api/selfplay", json={"nodes": ["none"]}).status_code == 422
     assert not list((tmp_path / "runs").glob("selfplay_*"))
+
+
+@pytest.mark.parametrize("game", ["Wordle-v0", "../etc", "x" * 50])
+def test_a_game_that_is_not_offered_is_refused_at_once(player: TestClient, game: str) -> None:
+    answer = player.post("/api/selfplay", json={"games": [game], "model": "tiny"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("games: ")

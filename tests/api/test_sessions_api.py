@@ -9,11 +9,13 @@ from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
-from small_runs import line, make_session, write_curve
+from small_runs import line, make_session, signed_in, write_curve
 
 from p2p.config import TrainConfig
-from p2p.contracts import TrainScalars
-from p2p.records.iteration_record import SessionRecord
+from p2p.contracts import EntityMetadata, TrainScalars
+from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.session.request import loop_config
+from p2p.session.run_session import create_session
 from p2p.session.steering import all_feedback
 from p2p.training.metrics import to_line
 
@@ -338,6 +340,53 @@ def test_torn_and_foreign_files_are_no_server_error(client: TestClient, runs: Pa
         assert client.get(f"/api/sessions/session_a{path}").status_code == 200, path
     assert client.get(f"{RUN}/metrics").status_code == 200
     assert client.get("/api/sessions").status_code == 200
+
+
+def test_every_session_in_the_list_has_what_a_client_expects(client: TestClient) -> None:
+    (row,) = client.get("/api/sessions").json()
+    expected = {"session_id", "prompt", "status", "best_iteration", "best_score"}
+    assert expected | EntityMetadata.model_fields.keys() <= row.keys()
+    assert (row["best_iteration"], row["best_score"]) == (1, 0.9)
+
+
+def test_runs_are_listed_behind_many_sessions_without(runs: Path) -> None:
+    loop = loop_config("HalfCheetah-v5", model="builtin")
+    for number in range(60):
+        create_session("later", loop, session_id=f"session_b{number}", runs_dir=runs)
+    with signed_in(runs) as client:
+        (row,) = client.get("/api/iterations").json()
+    assert (row["session_id"], row["iteration_id"]) == ("session_a", "base_seed_1")
+
+
+def test_an_iteration_of_the_loop_is_shown_by_its_best_run(client: TestClient, runs: Path) -> None:
+    run = IterationRecord(runs / "session_a" / "iter_1" / "base_seed_1")
+    run.save_summary({
+        "env_id": "HalfCheetah-v5", "seed": 1, "backend": "fast", "total_timesteps": 100,
+        "training_time_s": 1.0, "total_episodes": 1, "final_episodic_return": 12.5,
+        "reward_calls": "batch",
+    })  # fmt: skip
+    for path in ("/api/iterations/iter_1", "/api/sessions/session_a/iterations/iter_1"):
+        found = client.get(path).json()
+        assert (found["iteration_id"], found["env_id"]) == ("iter_1", "HalfCheetah-v5")
+        assert found["config"]["seed"] == 1
+        assert found["summary"]["final_episodic_return"] == found["final_episodic_return"] == 12.5
+    assert client.get("/api/iterations/iter_1/metrics").json()["total_points"] == 5
+    run.config.path.unlink()  # before the first run begins there is its plan
+    found = client.get("/api/iterations/iter_1").json()
+    assert found["env_id"] == found["config"]["env_id"] == "HalfCheetah-v5"
+
+
+def test_iterations_of_one_name_are_told_apart_by_session(runs: Path) -> None:
+    make_session(runs, "session_b", prompt="another", lines=3)
+    with signed_in(runs) as client:
+        for session, points in (("session_a", 5), ("session_b", 3)):
+            for name in ("iter_1", "base_seed_1"):
+                query = {"session_id": session}
+                found = client.get(f"/api/iterations/{name}", params=query).json()
+                assert (found["session_id"], found["iteration_id"]) == (session, name)
+                curves = client.get(f"/api/iterations/{name}/metrics", params=query).json()
+                assert curves["total_points"] == points
+        assert client.get("/api/iterations/iter_1?session_id=none").status_code == 404
 
 
 def test_a_training_run_is_found_by_its_name_alone(client: TestClient) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,6 +74,14 @@ class CutOff:
 
 
 @dataclass(frozen=True)
+class Flood:
+    """Status 200 and a body of so many spaces, or as many as the client takes."""
+
+    size: int
+    gzipped: bool = False
+
+
+@dataclass(frozen=True)
 class Slow:
     """Another reply, late."""
 
@@ -80,7 +89,7 @@ class Slow:
     then: Reply
 
 
-Reply = Answer | Content | Call | Failure | Malformed | CutOff | Slow
+Reply = Answer | Content | Call | Failure | Malformed | CutOff | Flood | Slow
 Script = Callable[[Received], Reply] | Sequence[Reply]
 ProviderName = Literal[
     "anthropic", "openai", "google", "openrouter", "vllm", "ollama", "openai-compatible"
@@ -205,12 +214,29 @@ class _Handler(BaseHTTPRequestHandler):
         elif isinstance(reply, CutOff):
             self._send_body(200, '{"id": "cut', claimed=4096)
             self.close_connection = True
+        elif isinstance(reply, Flood):
+            self._flood(received, reply)
         else:
             if isinstance(reply, Answer):
                 reply = output(received, reply.value)
             if isinstance(reply, Call):
                 reply = Content(calls=(reply,))
             self._send_reply(received, write_reply(received, reply, number))
+
+    def _flood(self, received: Received, flood: Flood) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        is_stream = received.body.get("stream")
+        kind = "text/event-stream" if is_stream else "application/json"
+        self.send_header("Content-Type", kind)
+        if flood.gzipped:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        packer = zlib.compressobj(1, wbits=31)
+        block = b" " * (1 << 20)
+        for _ in range(flood.size >> 20):
+            self.wfile.write(packer.compress(block) if flood.gzipped else block)
+        self.wfile.write(packer.flush() if flood.gzipped else b"")
 
     def _send_reply(self, received: Received, body: dict[str, Any]) -> None:
         if not received.body.get("stream"):
@@ -228,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers: Mapping[str, str] | None = None,
         claimed: int | None = None,
     ) -> None:
-        data = text.encode()
+        data = text.encode(errors="surrogateescape")
         self.send_response(status)
         self.send_header("Content-Length", str(claimed or len(data)))
         for name, value in {"Content-Type": "application/json", **(headers or {})}.items():

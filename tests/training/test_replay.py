@@ -53,7 +53,9 @@ def test_a_policy_that_is_none_is_refused(tmp_path: Path, trained_run: Iteration
     shutil.copytree(trained_run.path, tmp_path / "run")
     record = IterationRecord(tmp_path / "run")
     (record.checkpoints_dir / "step_1024" / "policy.safetensors").write_bytes(b"no policy")
-    with pytest.raises(TrainingFailed, match=r"policy\.safetensors"):
+    with pytest.raises(
+        NoSuchCheckpoint, match=r"policy\.safetensors cannot be played: .*not a saf"
+    ):
         play(record)
 
 

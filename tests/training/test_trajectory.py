@@ -1,4 +1,5 @@
 import contextlib
+import zipfile
 
 import numpy as np
 import pytest
@@ -115,6 +116,35 @@ def test_a_file_that_unpacks_too_large_is_refused_unread(tmp_path):
     np.savez_compressed(path, **arrays(obs=np.zeros((LENGTH, 100_000))))
     with pytest.raises(TrajectoryFileError, match="bytes unpacked"):
         RecordedEpisode.load(path, max_bytes=1_000_000)
+
+
+def npy(header):
+    text = f"{header:<117}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(80)
+
+
+SHAPED = "{{'descr': '<f4', 'fortran_order': False, 'shape': ({}), }}"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        npy(SHAPED.format("9" * 60 + ",")), npy(SHAPED.format("True,")), npy(SHAPED.format("-1,")),
+        npy(SHAPED.format("1 << 62,")), npy("(" * 90), npy("[" * 5000), npy("\0"), npy("'a'"), b"",
+        b"no array", b"\x93NUMPY\x09\x00",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["step", "obs", "reward_term_speed", "more"])
+def test_a_column_that_is_no_array_is_refused(tmp_path, name, column):
+    path = tmp_path / "t.npz"
+    RecordedEpisode.from_arrays(arrays()).save(path)
+    with zipfile.ZipFile(path) as good:
+        files = {member: good.read(member) for member in good.namelist()}
+    with zipfile.ZipFile(path, "w") as damaged:
+        for member, content in {**files, f"{name}.npy": column}.items():
+            damaged.writestr(member, content)
+    with pytest.raises(TrajectoryFileError, match=r"t\.npz"):
+        RecordedEpisode.load(path)
 
 
 @settings(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -119,6 +121,34 @@ def test_what_may_work_the_next_time_is_tried_again(endpoint: Endpoint):
     assert ask(RemoteModel("m", tries=8, timeout=0.3)) == "[4]"
     assert len(endpoint.asked) == 8
     assert all(body == endpoint.asked[0] for body in endpoint.asked)
+
+
+def test_halves_of_characters_and_the_key_are_taken_out(endpoint: Endpoint):
+    shown = f"a\ud800b {KEY} {KEY[::-1]} {b64encode(KEY.encode()).decode()}"
+    endpoint.replies = [completion(shown, cost="NaN"), completion("[4]", cost=-5.0)]
+    model = RemoteModel("m")
+    assert ask(model).startswith("a\ufffdb [secret] [secret] [secret]")
+    assert ask(model) == "[4]"
+    assert model.cost_usd == 0.0
+    endpoint.replies = [(400, {}, f"no such key: {KEY}".encode())]
+    with pytest.raises(EngineError, match=r"no such key: \[secret\]"):
+        ask(model)
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"9" * 5000, b'{"choices": NaN}', b"\xff"])
+def test_a_body_that_is_no_reply_is_tried_again(endpoint: Endpoint, body: bytes):
+    endpoint.replies = [(200, {}, body), completion("[4]")]
+    assert ask(RemoteModel("m")) == "[4]"
+    assert len(endpoint.asked) == 2
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_reply_without_end_is_cut(endpoint: Endpoint, packed: bool):
+    body = b" " * (40 << 20)
+    headers = {"content-encoding": "gzip"} if packed else {}
+    endpoint.replies = [(200, headers, gzip.compress(body, 1) if packed else body)]
+    with pytest.raises(EngineError, match="longer than 16 MiB"):
+        ask(RemoteModel("m", tries=1))
 
 
 def test_it_gives_up(endpoint: Endpoint):

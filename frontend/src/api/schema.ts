@@ -630,7 +630,7 @@ export interface paths {
         };
         /**
          * Show Newest Iteration
-         * @description An iteration or training run by its folder's name, that of the newest session with one.
+         * @description An iteration or training run by its folder's name, which many sessions may have.
          */
         get: operations["show_newest_iteration_api_iterations__iteration_id__get"];
         put?: never;
@@ -650,7 +650,7 @@ export interface paths {
         };
         /**
          * Show Newest Metrics
-         * @description Its curves.
+         * @description Its curves; of an iteration of the loop those of its best run.
          */
         get: operations["show_newest_metrics_api_iterations__iteration_id__metrics_get"];
         put?: never;
@@ -6659,7 +6659,10 @@ export interface operations {
     };
     show_newest_iteration_api_iterations__iteration_id__get: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description else the newest session that has one */
+                session_id?: string;
+            };
             header?: never;
             path: {
                 iteration_id: string;
@@ -6698,6 +6701,8 @@ export interface operations {
         parameters: {
             query?: {
                 points?: number;
+                /** @description else the newest session that has one */
+                session_id?: string;
             };
             header?: never;
             path: {

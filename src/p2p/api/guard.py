@@ -89,7 +89,7 @@ class Guard:
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
         if "*" not in self.hosts and name not in self.hosts:
             return response(421, f"this server is not {name!r}: open it by {self.hosts[0]}")
-        if not length.isdecimal() or int(length) > MAX_BODY:
+        if not length.isdecimal() or len(length) > 18 or int(length) > MAX_BODY:
             return response(413, f"more than {MAX_BODY:,} bytes")
         if opened := self._opened(scope, host):
             return opened
@@ -109,7 +109,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is None:  # no browser, or one too old to say where the page is from
             return by_bearer or headers.get("sec-fetch-site") in ("same-origin", "none")
-        return urlsplit(origin).netloc == host or origin in self.origins
+        return origin in self.origins or _netloc(origin) == host
 
     def _opened(self, scope: Scope, host: str) -> Response | None:
         """Change the token in an address for a cookie, so that it does not stay in the history."""
@@ -138,6 +138,13 @@ class Guard:
     def _cookie_name(host: str) -> str:
         """Cookies do not tell ports apart: servers beside each other need names of their own."""
         return f"{COOKIE}_{host.rpartition(':')[2]}" if host[-1:].isdigit() else COOKIE
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as http://[
+        return None
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -195,16 +195,19 @@ class SessionIndex:
             rows = [self._database.execute(line, tuple(name)).fetchone() for name in names]
         return [row["row"] for row in rows], total
 
-    def newest_with(self, run: str) -> str | None:
-        """The newest session, not in the trash, that has a training run of this name."""
+    def newest_with(self, run: str | None = None, limit: int = 1) -> list[str]:
+        """The newest sessions, not in the trash, that have a run or iteration of this name.
+
+        Of any name where none is given.
+        """
         with self._lock:
-            row = self._database.execute(
+            rows = self._database.execute(
                 "SELECT session_id FROM session WHERE deleted_at IS NULL AND EXISTS "
-                "(SELECT 1 FROM run WHERE run.session_id = session.session_id AND name = ?) "
-                "ORDER BY created_at DESC LIMIT 1",
-                (run,),
-            ).fetchone()
-        return None if row is None else str(row["session_id"])
+                "(SELECT 1 FROM run WHERE run.session_id = session.session_id "
+                "AND name = coalesce(?, name)) ORDER BY created_at DESC LIMIT ?",
+                (run, limit),
+            ).fetchall()
+        return [str(row["session_id"]) for row in rows]
 
 
 def session_folders(runs_dir: Path) -> dict[str, tuple[str, int]]:

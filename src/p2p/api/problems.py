@@ -103,12 +103,17 @@ def response(status: int, detail: str, **more: Any) -> JSONResponse:
             "type": "about:blank",
             "title": HTTPStatus(status).phrase,
             "status": status,
-            "detail": redact(detail)[:LONGEST_DETAIL],
+            "detail": _writable(redact(detail)[:LONGEST_DETAIL]),
             **more,
         },
         status_code=status,
         media_type=MEDIA_TYPE,
     )
+
+
+def _writable(text: str) -> str:
+    """The text, a question mark for every half of a character that a request had."""
+    return text.encode(errors="replace").decode()
 
 
 async def answer(_: Request, error: Exception) -> JSONResponse:
@@ -119,9 +124,10 @@ async def answer(_: Request, error: Exception) -> JSONResponse:
             status, detail = error.status, str(error)
         case RequestValidationError():
             fields = [
-                {"field": ".".join(map(str, item["loc"])), "message": item["msg"]}
+                {"field": _writable(".".join(map(str, item["loc"]))),
+                 "message": _writable(item["msg"])}
                 for item in error.errors()
-            ]
+            ]  # fmt: skip
             detail = "; ".join(f"{item['field']}: {item['message']}" for item in fields)
             status, more = 422, {"errors": fields}
         case InferenceError():

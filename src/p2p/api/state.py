@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
+from fastapi import Path as PathParameter
 
 from p2p.api.benchmarks import BenchmarkReader
 from p2p.api.index import SessionIndex
@@ -124,3 +125,5 @@ def _state(request: Request) -> AppState:
 
 
 State = Annotated[AppState, Depends(_state)]
+PathNumber = Annotated[int, PathParameter(ge=0, lt=1 << 53)]
+"""A number in an address: a step, an event, a case."""

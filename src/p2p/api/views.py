@@ -21,6 +21,7 @@ from p2p.api.schemas import (
     Video,
 )
 from p2p.benchmark.measuring import ground_truth
+from p2p.config import TrainConfig
 from p2p.contracts import EvalResult, SessionAnalysis
 from p2p.files import read_model
 from p2p.records.folder import EVALUATION_VIDEO, is_session
@@ -228,13 +229,26 @@ def _video(session_id: str, iteration_id: str, run_id: str, name: str) -> Video:
     )
 
 
+def representative(record: IterationRecord) -> IterationRecord:
+    """The run that stands for an iteration of the loop; a run, or an iteration without: itself."""
+    best = IterationView(record, record.number or 0, TrainConfig()).best_run
+    return best.record if best else record
+
+
+def _config(record: IterationRecord, run: IterationRecord) -> TrainConfig | None:
+    plan = record.plan.read()
+    return run.config.read() or (plan.train if plan else None)
+
+
 def iteration_summary(session_id: str, record: IterationRecord) -> IterationSummary:
     """A training run in a list."""
-    config, summary, spec = record.read_config(), record.read_summary(), record.read_reward_spec()
+    run, spec = representative(record), record.read_reward_spec()
+    config, summary = _config(record, run), run.read_summary()
+    theirs = {} if config else run.read_config() or {}  # of another program
     return IterationSummary(
         iteration_id=record.iteration_id,
         session_id=session_id,
-        env_id=str((config or {}).get("env_id", "")),
+        env_id=config.env_id if config else str(theirs.get("env_id", "")),
         status=record.derive_status(),
         final_episodic_return=summary.final_episodic_return if summary else None,
         reward_latex=spec.latex,
@@ -244,14 +258,15 @@ def iteration_summary(session_id: str, record: IterationRecord) -> IterationSumm
 
 def iteration_detail(session_id: str, record: IterationRecord) -> IterationDetail:
     """A training run, or an iteration of the loop, in full."""
-    _, evaluations = record.parse_scalars()
+    run = representative(record)
+    _, evaluations = run.parse_scalars()
     search = record.search.read()
     return IterationDetail(
         **iteration_summary(session_id, record).model_dump(),
-        config=record.config.read(),
+        config=_config(record, run),
         reward_spec=record.read_reward_spec(),
         reward_source=record.read_reward_source(),
-        summary=record.read_summary(),
+        summary=run.read_summary(),
         eval_results=tuple(_valid(evaluations)),
         judgment=record.read_judgment(),
         candidates=candidate_rows(record.candidates.read(), search),

@@ -21,6 +21,7 @@ from p2p.inference import prices
 from p2p.inference.providers import choose_model
 from p2p.inference.question import BudgetExhausted, InferenceError
 from p2p.settings import redact
+from unstable.foreign_text import whole_characters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,9 +219,26 @@ def read_response(plain: Any) -> ModelResponse:
     """The answer back from JSON; raises pydantic's ValidationError."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 
-    [message] = ModelMessagesTypeAdapter.validate_python([plain])
+    [message] = ModelMessagesTypeAdapter.validate_python([cleaned(plain)])
     assert isinstance(message, ModelResponse)
     return message
+
+
+def cleaned_response(response: ModelResponse) -> ModelResponse:
+    """The answer with `cleaned` texts."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    [plain] = ModelMessagesTypeAdapter.dump_python([response])
+    return response if cleaned(plain) == plain else read_response(plain)
+
+
+def cleaned(value: Any) -> Any:
+    """The value without secrets, and without halves of characters, which no file can hold."""
+    if isinstance(value, dict):
+        return {cleaned(key): cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item) for item in value]
+    return redact(whole_characters(value)) if isinstance(value, str) else value
 
 
 def plain_parameters(parameters: ModelRequestParameters) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from p2p.event_log import current_log, emit, use_log
 from p2p.inference import prices
 from p2p.inference.agent_tools import ToolBudget, offered
 from p2p.inference.ledger import Ledger
-from p2p.inference.providers import BUILTIN, choose_model, make_model, split_model
+from p2p.inference.providers import BUILTIN, choose_model, http_client, make_model, split_model
 from p2p.inference.question import (
     OFF,
     Answer,
@@ -102,8 +102,9 @@ class LLMClient:
 
         from p2p.inference.metered import MeteredModel
 
+        client = http_client()
         model = MeteredModel(
-            make_model(self.model, self._builtin),
+            make_model(self.model, client, self._builtin),
             self.model,
             question,
             self.ledger,
@@ -112,7 +113,7 @@ class LLMClient:
         self._note_thinking(model, question)
         requests = question.max_tool_calls + 2 * TIMES_ASKED_AGAIN + 2
         try:
-            async with model:
+            async with client, model:
                 result = await self._agent(model, question).run(
                     _prompt(question.prompt),
                     message_history=question.after.messages if question.after else None,

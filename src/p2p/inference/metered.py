@@ -8,10 +8,10 @@ import random
 import re
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_ai.exceptions import (
     ContentFilterError,
     ModelAPIError,
@@ -34,6 +34,8 @@ from p2p.event_log import emit
 from p2p.inference import prices
 from p2p.inference.ledger import (
     Reservation,
+    cleaned,
+    cleaned_response,
     plain_messages,
     plain_parameters,
     plain_response,
@@ -50,14 +52,17 @@ from p2p.inference.question import (
     RequestRejected,
 )
 from p2p.settings import redact
+from unstable.foreign_text import whole_characters
+from unstable.utils.replies import UNREADABLE, ReplyTooLong
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
+    from pydantic_ai.usage import RequestUsage
 
     from p2p.inference.ledger import Ledger
     from p2p.inference.question import Question, RequestOptions, RetryPolicy
@@ -65,6 +70,8 @@ if TYPE_CHECKING:
 LEAST_ANSWER = 1024
 """Tokens; with money for less than that a call is not worth making."""
 _LONGEST_ANSWER = 64_000
+_MOST_TOKENS = 100_000_000
+"""No request has more, whatever its server says."""
 _MONEY_POLL_S = 0.05
 _LONGEST_MESSAGE = 500
 INTERRUPTED = "it was interrupted before an answer came"
@@ -253,9 +260,13 @@ class MeteredModel(WrapperModel):
 
     async def _response(self, request: _Request, max_tokens: int) -> ModelResponse:
         settings, limit = self._request_settings(request.settings, max_tokens), self._timeout_s
+        unreadable = () if self.name == BUILTIN else UNREADABLE
         try:
             async with asyncio.timeout(limit):
-                return await self.wrapped.request(request.messages, settings, request.parameters)
+                asked = self.wrapped.request(request.messages, settings, request.parameters)
+                response = cleaned_response(await asked)
+                _bound_usage(response.usage)
+                return response
         except TimeoutError as error:
             raise ModelTimeoutError(self.name, f"no answer within {limit:g} s") from error
         except ContentFilterError as error:
@@ -265,6 +276,9 @@ class MeteredModel(WrapperModel):
             raise ModelAPIError(self.name, _short(error)) from error
         except UserError as error:
             raise RequestRejected(f"{self.name} cannot be asked this: {_short(error)}") from error
+        except unreadable as error:
+            message = f"a reply that cannot be read: {type(error).__name__}: {_short(error)}"
+            raise ModelAPIError(self.name, message) from error
 
     def _usable(self, response: ModelResponse, parameters: ModelRequestParameters) -> ModelResponse:
         """The answer, if there is one to continue with; one in plain text as the call it is for."""
@@ -321,8 +335,9 @@ def written_answer(text: str, kind: type[BaseModel]) -> dict[str, Any] | None:
     for start in starts:
         try:
             value, end = _DECODER.raw_decode(text, start)
+            value = cleaned(value)
             kind.model_validate(value)
-        except (json.JSONDecodeError, RecursionError, ValidationError):
+        except (ValueError, RecursionError):
             continue
         rest = text[end:].strip()
         if rest.startswith("```") if start else not rest:
@@ -330,8 +345,17 @@ def written_answer(text: str, kind: type[BaseModel]) -> dict[str, Any] | None:
     return values[0] if len(values) == 1 else None
 
 
+def _bound_usage(usage: RequestUsage) -> None:
+    """Make every count of tokens one that can be: a negative one would give money back."""
+    for field in fields(usage):
+        value = getattr(usage, field.name)
+        if isinstance(value, int | float):
+            possible = 0 <= value <= _MOST_TOKENS
+            setattr(usage, field.name, int(value) if possible else _MOST_TOKENS * (value > 0))
+
+
 def _short(error: Exception) -> str:
-    return redact(" ".join(str(error).split()))[:_LONGEST_MESSAGE]
+    return redact(" ".join(whole_characters(str(error)).split()))[:_LONGEST_MESSAGE]
 
 
 def _seconds_to_wait(
@@ -339,7 +363,7 @@ def _seconds_to_wait(
 ) -> float | None:
     """Seconds until the next attempt; None: give up."""
     hopeless = isinstance(error, ModelRequestRejectedError | ModelQuotaExceededError)
-    if hopeless or failed >= policy.attempts:
+    if hopeless or _too_long(error) or failed >= policy.attempts:
         return None
     if isinstance(error, ModelTimeoutError) and timeouts >= policy.timeouts:
         return None
@@ -361,16 +385,24 @@ def asked_to_wait(error: ModelAPIError) -> float | None:
 
 def _may_be_charged(error: BaseException) -> bool:
     """Whether the provider may have done the work: it was reached, and sent back no error."""
+    # By name: which HTTP library raises them is an SDK's own business.
+    return not any(
+        isinstance(cause, ModelHTTPError | InferenceError) or type(cause).__name__ in _NOT_REACHED
+        for cause in _causes(error)
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it came of, and so on."""
     cause: BaseException | None = error
     while cause is not None:
-        # By name: which HTTP library raises them is an SDK's own business.
-        if (
-            isinstance(cause, ModelHTTPError | InferenceError)
-            or type(cause).__name__ in _NOT_REACHED
-        ):
-            return False
+        yield cause
         cause = cause.__cause__ or cause.__context__
-    return True
+
+
+def _too_long(error: BaseException) -> str:
+    """The words of a reply that was too long, where that was the cause."""
+    return next((str(cause) for cause in _causes(error) if isinstance(cause, ReplyTooLong)), "")
 
 
 def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> InferenceError:
@@ -404,7 +436,7 @@ def _not_found(model: str) -> str:
 
 def _message_of(error: ModelAPIError) -> str:
     """The provider's own words, short and without secrets; pages for browsers are left out."""
-    text = error.message
+    text = _too_long(error) or error.message
     body = error.body
     if isinstance(body, dict):
         inner = body.get("error", body)
@@ -412,4 +444,4 @@ def _message_of(error: ModelAPIError) -> str:
     elif error.__cause__ is not None and not text.strip():
         text = str(error.__cause__)
     text = _PAGE.sub("(a page for browsers)", text)
-    return redact(" ".join(text.split()))[:_LONGEST_MESSAGE]
+    return redact(" ".join(whole_characters(text).split()))[:_LONGEST_MESSAGE]

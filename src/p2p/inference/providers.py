@@ -17,6 +17,7 @@ from p2p.settings import Settings, get_settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import httpx2
     from pydantic_ai.models import Model
     from pydantic_ai.models.function import FunctionDef
     from pydantic_ai.providers import Provider as Connection
@@ -144,8 +145,19 @@ def on_this_machine(name: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def make_model(name: str, builtin: FunctionDef | None = None) -> Model:
-    """A model to ask, with a connection of its own; the name as `choose_model` gives it."""
+def http_client() -> httpx2.AsyncClient:
+    """What models are asked over: with pydantic-ai's limits, and one on the length of a reply."""
+    from pydantic_ai.models import create_async_httpx2_client
+
+    from unstable.utils.replies import limit_reply
+
+    client = create_async_httpx2_client()
+    client.event_hooks = {**client.event_hooks, "response": [limit_reply]}
+    return client
+
+
+def make_model(name: str, client: httpx2.AsyncClient, builtin: FunctionDef | None = None) -> Model:
+    """A model to ask over this client; the name as `choose_model` gives it."""
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
 
@@ -156,7 +168,7 @@ def make_model(name: str, builtin: FunctionDef | None = None) -> Model:
         from pydantic_ai.models.function import FunctionModel
 
         return FunctionModel(builtin, model_name=BUILTIN)
-    connection = _connection(provider, model)
+    connection = _connection(provider, model, client)
     if provider == "vllm":
         from p2p.inference.vllm_model import VLLMModel
 
@@ -168,7 +180,7 @@ def make_model(name: str, builtin: FunctionDef | None = None) -> Model:
         raise RequestRejected(f"{name}: {error}") from error
 
 
-def _connection(provider: str, model: str) -> Connection[Any]:
+def _connection(provider: str, model: str, client: httpx2.AsyncClient) -> Connection[Any]:
     from pydantic_ai.providers import infer_provider_class
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
     from pydantic_ai.providers.openrouter import OpenRouterProvider
@@ -182,14 +194,14 @@ def _connection(provider: str, model: str) -> Connection[Any]:
                 f"openai-compatible:{model} has no address: set OPENAI_BASE_URL, for example to "
                 "http://localhost:8000/v1"
             )
-        return OpenAICompatibleProvider(provider, base_url=address, api_key=key)
+        return OpenAICompatibleProvider(provider, base_url=address, api_key=key, http_client=client)
     if provider == "openrouter":
-        openrouter = OpenRouterProvider(api_key=key)
+        openrouter = OpenRouterProvider(api_key=key, http_client=client)
         if address:
             openrouter.client.base_url = address
         return openrouter
     make: Callable[..., Connection[Any]] = infer_provider_class(provider)
-    return make(api_key=key, base_url=address)
+    return make(api_key=key, base_url=address, http_client=client)
 
 
 def _address_fields(kind: Provider) -> list[str]:

@@ -235,7 +235,7 @@ def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] |
         arrays = load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         meta = json.loads(header["__metadata__"]["meta"])
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ResumeError(f"{path.name} cannot be read: {error}") from error
     if not isinstance(meta, dict):
         raise ResumeError(f"{path.name} cannot be read: its metadata is not a mapping")

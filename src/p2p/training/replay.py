@@ -21,6 +21,7 @@ from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.engines.facts import surroundings
 from p2p.training.envs.registry import own_folders
+from p2p.training.policies.policy import Policy, PolicyFileError
 from p2p.training.runner import (
     WORKER_ENVIRONMENT,
     WORKER_MODULE,
@@ -72,7 +73,7 @@ def replay(
     how many are computed at once, and a long episode may depend on the last bits.
 
     Raises:
-        NoSuchCheckpoint: the run's files are not there, or not any more.
+        NoSuchCheckpoint: the run's files are not there, not any more, or damaged.
         TrainingFailed: the reward or the environment failed.
     """
     policy_file = checkpoint_dir(record, step) / "policy.safetensors"
@@ -80,6 +81,10 @@ def replay(
     if not policy_file.is_file() or not code:
         missing = record.path / "reward_fn.py" if policy_file.is_file() else policy_file
         raise NoSuchCheckpoint(f"{missing} is missing: this run cannot be played")
+    try:
+        Policy.load(policy_file)
+    except (OSError, PolicyFileError) as error:
+        raise NoSuchCheckpoint(f"{policy_file} cannot be played: {error}") from error
     with tempfile.TemporaryDirectory(prefix="p2p-replay-") as name:
         folder = Path(name)
         files.copy_data(policy_file, folder / "policy.safetensors")

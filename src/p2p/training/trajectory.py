@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -44,8 +45,8 @@ ENV_REWARD = "env_reward"
 MAX_BYTES = 1 << 30
 """Uncompressed size beyond which a file is refused unread."""
 
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError,
-               zipfile.BadZipFile, zlib.error)  # fmt: skip
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, TypeError,
+               OverflowError, SyntaxError, zipfile.BadZipFile, zlib.error, TokenError)  # fmt: skip
 """What numpy and zipfile raise for damaged files: found by damaging thousands of them."""
 
 
@@ -232,7 +233,11 @@ def info_columns(info: Mapping[str, Column]) -> dict[str, Column]:
 
 def _read(stream: BinaryIO) -> dict[str, Column]:
     with np.load(stream, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+        arrays = {name: file[name] for name in file.files}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # numpy gives the bytes of any other file
+            raise TypeError(f"{name} is no array")
+    return arrays
 
 
 def _compact(name: str, array: Column) -> Column:

@@ -18,19 +18,65 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, NotRequired, TextIO, TypeVar
 
-from unstable.dashboard.view import SourceError, View, local_gpus, make_view
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from unstable.dashboard.view import COLLECTED, SourceError, View, local_gpus, make_view
 from unstable.evaluation import Evaluation
 from unstable.run.folder import RunFolder
-from unstable.utils.files import open_data, read_text, to_json
+from unstable.utils.files import open_data, read_json, to_json
 
 INTERFACE, METRICS, GAMES = "interface.json", "metrics.jsonl", "eval_data/games.jsonl"
 EXPLOITABILITY = "eval_data/exploitability.jsonl"
-GAME_FIELDS = {"ckpt_uid", "env_id", "opponent", "rewards", "player_id", "invalid"}
-EXPLOITABILITY_FIELDS = {"ckpt_uid", "env_id", "exploitability"}
+MOST = 1e100
+"""Numbers beyond it, whose squares and sums are not finite, no game or learner gives."""
+Finite = Annotated[float, Field(gt=-MOST, lt=MOST)]
+Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+Name = Annotated[str, Field(max_length=1000)]
+Line = TypeVar("Line")
+
+
+class _Game(TypedDict):
+    ckpt_uid: Name
+    env_id: Name
+    opponent: Name
+    rewards: dict[int, Finite | None]
+    player_id: int
+    invalid: bool
+
+
+class _Solved(TypedDict):
+    ckpt_uid: Name
+    env_id: Name
+    exploitability: Finite | None
+
+
+class _Rating(TypedDict):
+    mu: Finite
+    sigma: Finite
+    active: NotRequired[bool]
+
+
+_Numbers = dict[str, Finite | None]
+_Interface = TypedDict(
+    "_Interface",
+    {
+        "run_name": str, "step": Count, "inference": dict[str, _Numbers], "gpu_tok_s": _Numbers,
+        "scalars": _Numbers, "TS": dict[str, _Rating], "match_counts": list[tuple[str, str, Count]],
+        "exploration": dict[str, _Numbers], "counts": dict[str, Finite], "latest_game": str,
+        "write_failures": Finite | None, **dict.fromkeys(COLLECTED, Finite | None),
+    },
+    total=False,
+)  # fmt: skip
+"""What is shown of interface.json; whatever else is there is left as it is."""
+_GAME, _SOLVED = TypeAdapter(_Game), TypeAdapter(_Solved)
+_INTERFACE = TypeAdapter(_Interface)
 PACE = 20
 """The latest updates, whose pace tells how long the rest will take."""
 MAX_READ_BYTES = 64 << 20
@@ -100,7 +146,7 @@ class RunFiles:
         if written is None:
             raise SourceError(f"{self.run} is gone")
         info["learner"] = self._learner
-        info["step"] = max(self._step, int(info.get("step") or 0))
+        info["step"] = max(self._step, info.get("step") or 0)
         info["evaluation"] = [
             {**e.summary(), "exploitability": self._exploitability.get((e.ckpt_uid, e.env_id))}
             for e in self._evaluations.values()
@@ -128,14 +174,17 @@ class RunFiles:
     def _interface(self) -> dict[str, Any]:
         path = self.run / INTERFACE
         try:
-            info = json.loads(read_text(path, self.run))
+            info = read_json(path, self.run)
+            shown = _INTERFACE.validate_python(info)
         except FileNotFoundError:  # before the tracker's first flush
             return {}
-        except (ValueError, RecursionError) as error:
+        except ValidationError as error:
+            wrong = ".".join(map(str, error.errors()[0]["loc"]))
+            where = f": {wrong}" if wrong else ""
+            raise SourceError(f"{path} does not hold what a tracker writes{where}") from error
+        except ValueError as error:
             raise SourceError(f"{path} is not JSON: {error}") from error
-        if not isinstance(info, dict):
-            raise SourceError(f"{path} does not hold what a tracker writes")
-        return info
+        return {**info, **shown}
 
     def _read_metrics(self) -> None:
         replaced, lines = self._metrics.read()
@@ -145,40 +194,52 @@ class RunFiles:
         for line in lines:
             for name, value in line.items():
                 if name.startswith("learner/"):
-                    self._learner.setdefault(name.removeprefix("learner/"), []).append(value)
-            step, updated = int(line.get("step") or 0), line.get("time")
+                    values = self._learner.setdefault(name.removeprefix("learner/"), [])
+                    values.append(_finite(value))
+            step, updated = int(_finite(line.get("step")) or 0), _finite(line.get("time"))
             if step > self._step and updated is not None:
-                self._updated.append((step, float(updated)))
+                self._updated.append((step, updated))
             self._step = max(self._step, step)
 
     def _read_games(self) -> None:
         replaced, lines = self._solved.read()
         if replaced:
             self._exploitability = {}
-        for line in lines:
-            if not line.keys() >= EXPLOITABILITY_FIELDS:
-                continue
-            self._exploitability[line["ckpt_uid"], line["env_id"]] = line["exploitability"]
+        for solved in _valid(_SOLVED, lines):
+            key = solved["ckpt_uid"], solved["env_id"]
+            self._exploitability[key] = solved["exploitability"]
         replaced, lines = self._games.read()
         if replaced:
             self._evaluations = {}
-        for line in lines:
-            if not line.keys() >= GAME_FIELDS:
-                continue
-            key = (line["ckpt_uid"], line["env_id"], line["opponent"])
-            evaluation = self._evaluations.setdefault(key, Evaluation(*key))
+        for game in _valid(_GAME, lines):
+            played = (game["ckpt_uid"], game["env_id"], game["opponent"])
             rewards = {
-                int(seat): math.nan if reward is None else float(reward)
-                for seat, reward in line["rewards"].items()
+                seat: math.nan if reward is None else reward
+                for seat, reward in game["rewards"].items()
             }
-            evaluation.add(rewards, line["player_id"], invalid=line["invalid"])
+            if game["player_id"] in rewards:
+                evaluation = self._evaluations.setdefault(played, Evaluation(*played))
+                evaluation.add(rewards, game["player_id"], invalid=game["invalid"])
+
+
+def _valid(kind: TypeAdapter[Line], lines: Iterable[dict[str, Any]]) -> Iterator[Line]:
+    """The lines that are of this kind; others are from another program, or damaged."""
+    for line in lines:
+        with suppress(ValidationError):
+            yield kind.validate_python(line)
+
+
+def _finite(value: Any) -> float | None:
+    """The value if it is a number that can be shown."""
+    is_number = isinstance(value, int | float) and -MOST < value < MOST
+    return float(value) if is_number else None
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
     """A line that a crash tore, and that was written on behind, is not JSON."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

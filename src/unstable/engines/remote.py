@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unstable.engines.protocol import EngineError, Sampling
+from unstable.foreign_text import whole_characters, without_secrets
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -54,8 +56,9 @@ class RemoteModel:
             completion = await self._request(messages, sampling)
             text = self._read(completion)
             if text is not None:
-                usage = getattr(completion, "usage", None)
-                self.cost_usd += float(getattr(usage, "cost", None) or 0.0)
+                cost = getattr(getattr(completion, "usage", None), "cost", None)
+                if isinstance(cost, int | float) and 0 < cost < math.inf:
+                    self.cost_usd += float(cost)
                 return text
         raise EngineError(f"{self.name}: {self.url}: {self.tries} answers without a message")
 
@@ -70,6 +73,8 @@ class RemoteModel:
         """What came with status 200; that it is a completion is not sure."""
         from openai import APIConnectionError, APIStatusError, Omit, omit
 
+        from unstable.utils.replies import UNREADABLE
+
         conversation: Any = [dict(message) for message in messages]
         try:
             return await self._connected().chat.completions.create(
@@ -83,13 +88,15 @@ class RemoteModel:
                 extra_headers=None if self._key else {"Authorization": Omit()},
             )
         except APIStatusError as error:
-            text = error.response.text.strip()[:300]
+            text = self._cleaned(error.response.text.strip())[:300]
             message = f"{self.name}: {self.url}: status {error.status_code}: {text}"
             raise EngineError(message) from error
         except APIConnectionError as error:  # timeouts too
             cause = error.__cause__ or error
             message = f"{self.name}: {self.url}: {type(cause).__name__}: {cause}"
             raise EngineError(f"{message}, {self.tries} times") from error
+        except UNREADABLE:  # not even JSON as the client takes it
+            return None
 
     def _read(self, completion: Any) -> str | None:
         """The answer; None if there is none, but may be the next time."""
@@ -98,15 +105,21 @@ class RemoteModel:
             code = failure.get("code") if isinstance(failure, dict) else None
             if isinstance(code, int) and (code in (408, 409, 429) or code >= 500):
                 return None
-            raise EngineError(f"{self.name}: {self.url}: {str(failure)[:300]}")
+            raise EngineError(f"{self.name}: {self.url}: {self._cleaned(str(failure))[:300]}")
         try:
-            return str(completion.choices[0].message.content or "")
+            return self._cleaned(str(completion.choices[0].message.content or ""))
         except (AttributeError, LookupError, TypeError):
             return None
 
+    def _cleaned(self, text: str) -> str:
+        """The text without the key, and without halves of characters, which no file can hold."""
+        return without_secrets(whole_characters(text), (self._key or "",))
+
     def _connected(self) -> AsyncOpenAI:
         """The client of this event loop: connections cannot be used in another one."""
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+        from unstable.utils.replies import limit_reply
 
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
@@ -115,6 +128,7 @@ class RemoteModel:
                 base_url=self.url,
                 timeout=self.timeout,
                 max_retries=self.tries - 1,
+                http_client=DefaultAsyncHttpxClient(event_hooks={"response": [limit_reply]}),
             )
             self._client = (loop, client)
         return self._client[1]

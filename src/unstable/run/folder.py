@@ -10,7 +10,6 @@ Everything else in it is the tracker's.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import socket
@@ -19,10 +18,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from unstable.config import ConfigError, RunConfig, make_config
-from unstable.utils.files import new_folder, read_text, refuse_links, to_json, write_whole
+from unstable.utils.files import new_folder, read_json, refuse_links, to_json, write_whole
 from unstable.utils.plugins import could_be_own_part
 
 Status = Literal["running", "completed", "cancelled", "failed"]
@@ -34,12 +35,15 @@ HOLD_SECONDS = 1.0
 @dataclass(frozen=True)
 class SelfPlayStatus:
     status: Status
-    step: int
-    updates: int
+    step: Annotated[int, Field(ge=-1, lt=1 << 53)]
+    updates: Annotated[int, Field(ge=0, lt=1 << 53)]
     message: str = ""
     pid: int | None = None
     host: str = ""
     """The machine that it runs on."""
+
+
+_STATUS = TypeAdapter(SelfPlayStatus)
 
 
 class RunFolder:
@@ -61,8 +65,8 @@ class RunFolder:
         """What was asked; raises ConfigError when it cannot be read."""
         path = self.path / "config.json"
         try:
-            values = json.loads(read_text(path, self.path))
-        except (OSError, ValueError, RecursionError) as error:
+            values = read_json(path, self.path)
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         return make_config(values, str(path))
 
@@ -87,9 +91,8 @@ class RunFolder:
 
     def status(self) -> SelfPlayStatus | None:
         try:
-            values = json.loads(read_text(self.path / "status.json", self.path))
-            return SelfPlayStatus(**values)
-        except (OSError, ValueError, TypeError, RecursionError):
+            return _STATUS.validate_python(read_json(self.path / "status.json", self.path))
+        except (OSError, ValueError):
             return None
 
     def seen_status(self) -> SelfPlayStatus | None:
@@ -140,7 +143,8 @@ class RunFolder:
     def states(self) -> list[Path]:
         """Whole states, oldest first."""
         folders = (self.path / "states").glob(f"{_STATE}*")
-        return sorted(folders, key=state_step)
+        own = (path for path in folders if path.name.removeprefix(_STATE).isdecimal())
+        return sorted(own, key=state_step)
 
     @contextmanager
     def new_state(self, step: int, keep: int) -> Iterator[Path]:
@@ -186,7 +190,3 @@ def own_parts(config: RunConfig) -> list[str]:
 
 def state_step(path: Path) -> int:
     return int(path.name.removeprefix(_STATE))
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

@@ -11,9 +11,9 @@ from typing import Any
 from unstable import buffer, collector
 from unstable.config import RunConfig
 from unstable.evaluation import Z_95
-from unstable.run.folder import RunFolder, read_json, state_step
+from unstable.run.folder import RunFolder, state_step
 from unstable.run.parts import Parts
-from unstable.utils.files import to_json, write_whole
+from unstable.utils.files import MAX_STATE_BYTES, read_json, to_json, write_whole
 from unstable.utils.handles import call
 
 
@@ -146,5 +146,5 @@ def load_state(state: Path, parts: Parts) -> int:
     files = {path.name: path.read_bytes() for path in (state / LEARNER).iterdir()}
     call(parts.learner.load_state_files, files)
     for name, part in parts.with_json_state().items():
-        call(part.load_state_dict, read_json(state / f"{name}.json"))
+        call(part.load_state_dict, read_json(state / f"{name}.json", state, MAX_STATE_BYTES))
     return state_step(state)

@@ -21,6 +21,8 @@ from unstable.utils.logging import is_news, one_line
 
 MAX_TEXT_BYTES = 16 << 20
 """Of a configuration or a status; what we write ourselves is far smaller."""
+MAX_STATE_BYTES = 4 << 30
+"""Of a part of a run's state: a buffer's has the tokens of all its steps."""
 
 
 def open_data(path: Path, folder: Path) -> BinaryIO:
@@ -45,6 +47,14 @@ def read_text(path: Path, folder: Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
     if len(data) > max_bytes:
         raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes", str(path))
     return data.decode()
+
+
+def read_json(path: Path, folder: Path, max_bytes: int = MAX_TEXT_BYTES) -> Any:
+    """What a file of such a folder holds; raises OSError, or ValueError where that is no JSON."""
+    try:
+        return json.loads(read_text(path, folder, max_bytes))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def refuse_links(folder: Path) -> None:

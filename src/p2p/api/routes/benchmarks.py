@@ -25,7 +25,7 @@ from p2p.api.schemas import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from p2p.api.state import AppState, State
+from p2p.api.state import AppState, PathNumber, State
 from p2p.benchmark.planning import plan, workload
 from p2p.benchmark.records import Benchmark, Mode
 from p2p.benchmark.running import (
@@ -170,7 +170,7 @@ def list_cases(state: State, benchmark_id: str) -> list[BenchmarkCase]:
 
 
 @router.get("/{benchmark_id}/cases/{number}")
-def show_case(state: State, benchmark_id: str, number: int) -> BenchmarkCase:
+def show_case(state: State, benchmark_id: str, number: PathNumber) -> BenchmarkCase:
     """One case."""
     with state.store() as store:
         return state.benchmarks.case(benchmark_id, number, store)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse
 
-from p2p.api.index import SessionQuery
 from p2p.api.metrics import Axis
 from p2p.api.problems import NotFound
 from p2p.api.schemas import (
@@ -19,8 +18,14 @@ from p2p.api.schemas import (
     RunHyperparameters,
     RunMetricsResponse,
 )
-from p2p.api.state import AppState, State
-from p2p.api.views import iteration_detail, iteration_summary, run_entry, training_runs
+from p2p.api.state import AppState, PathNumber, State
+from p2p.api.views import (
+    iteration_detail,
+    iteration_summary,
+    representative,
+    run_entry,
+    training_runs,
+)
 from p2p.files import is_data
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
@@ -108,7 +113,7 @@ def get_video(state: State, session_id: str, iter_num: str, run_id: str, name: s
     responses=file_of("application/zip"),
 )
 def get_policy(
-    state: State, session_id: str, iter_num: str, run_id: str, step: int
+    state: State, session_id: str, iter_num: str, run_id: str, step: PathNumber
 ) -> FileResponse:
     """A policy, as Stable-Baselines3 loads it."""
     run = state.run(session_id, iter_num, run_id)
@@ -158,39 +163,43 @@ def list_iterations(
     state: State, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> list[IterationSummary]:
     """Training runs, of the newest sessions first."""
-    rows, _ = state.index.find(SessionQuery(limit=limit))
     summaries = (
-        iteration_summary(row.session_id, run)
-        for row in rows
-        for iteration in _session(state, row.session_id).iteration_records()
+        iteration_summary(session_id, run)
+        for session_id in state.index.newest_with(limit=limit)
+        for iteration in _session(state, session_id).iteration_records()
         for run in iteration.runs() or [iteration]
     )
     return list(islice(summaries, limit))
 
 
+OfSession = Annotated[str, Query(description="else the newest session that has one")]
+
+
 @router.get("/iterations/{iteration_id}")
-def show_newest_iteration(state: State, iteration_id: str) -> IterationDetail:
-    """An iteration or training run by its folder's name, that of the newest session with one."""
-    session_id, record = _newest(state, iteration_id)
+def show_newest_iteration(
+    state: State, iteration_id: str, session_id: OfSession = ""
+) -> IterationDetail:
+    """An iteration or training run by its folder's name, which many sessions may have."""
+    session_id, record = _newest(state, iteration_id, session_id)
     return iteration_detail(session_id, record)
 
 
 @router.get("/iterations/{iteration_id}/metrics")
 def show_newest_metrics(
-    state: State, iteration_id: str, points: Points = 400
+    state: State, iteration_id: str, points: Points = 400, session_id: OfSession = ""
 ) -> RunMetricsResponse:
-    """Its curves."""
-    _, record = _newest(state, iteration_id)
-    return state.metrics.run(iteration_id, record.scalars_path, points)
+    """Its curves; of an iteration of the loop those of its best run."""
+    _, record = _newest(state, iteration_id, session_id)
+    return state.metrics.run(iteration_id, representative(record).scalars_path, points)
 
 
-def _newest(state: AppState, name: str) -> tuple[str, IterationRecord]:
-    session_id = state.index.newest_with(name)
-    if session_id is not None:
-        for iteration in reversed(_session(state, session_id).iteration_records()):
+def _newest(state: AppState, name: str, session_id: str) -> tuple[str, IterationRecord]:
+    for found in [session_id] if session_id else state.index.newest_with(name):
+        session = state.session(found)
+        for iteration in reversed(session.iteration_records()):
             for record in (iteration, *iteration.runs()):
                 if record.iteration_id == name:
-                    return session_id, record
+                    return found, record
     raise NotFound(f"there is no training run {name!r}")
 
 

@@ -22,7 +22,7 @@ from p2p.api.schemas import (
     SubmitJobRequest,
     fields_of,
 )
-from p2p.api.state import AppState, State
+from p2p.api.state import AppState, PathNumber, State
 from p2p.benchmark.records import BENCHMARK_ID
 from p2p.benchmark.running import fitting_nodes
 from p2p.contracts import describe_errors
@@ -83,7 +83,7 @@ def show_job(state: State, job_id: str) -> dict[str, Any]:
 
 
 @router.get("/jobs/{job_id}/cases/{index}")
-def show_job_case(state: State, job_id: str, index: int) -> JobCase:
+def show_job_case(state: State, job_id: str, index: PathNumber) -> JobCase:
     """A case of a job: of a benchmark the case of that number, of another job its run so far."""
     with state.store() as store:
         _job(store, job_id)

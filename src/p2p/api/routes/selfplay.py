@@ -129,6 +129,9 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
     options = selfplay_options()
     if options.missing:
         raise WrongState(options.missing)
+    for env_id in body.games:  # others may ask the network, or the terminal, and never answer
+        if env_id not in options.games:
+            raise BadRequest(f"games: {env_id!r} is none of GET /api/selfplay/options")
     for opponent in body.opponents:
         if opponent not in options.opponents:
             known = ", ".join(options.opponents)

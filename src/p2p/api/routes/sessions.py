@@ -34,7 +34,7 @@ from p2p.api.schemas import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from p2p.api.state import AppState, State
+from p2p.api.state import AppState, PathNumber, State
 from p2p.api.views import is_resumable, loop_iterations, session_detail
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (
@@ -205,7 +205,7 @@ def _check_scored(record: SessionRecord, number: int) -> None:
 
 
 @router.delete("/sessions/{session_id}/steer/{number}")
-def withdraw(state: State, session_id: str, number: int) -> SteeringOrder:
+def withdraw(state: State, session_id: str, number: PathNumber) -> SteeringOrder:
     """Withdraw feedback, by its number among `orders`; 409 once the session has taken it up."""
     try:
         return withdraw_feedback(state.session(session_id), number)
@@ -292,7 +292,7 @@ def list_events(
 
 
 @router.get("/sessions/{session_id}/events/{seq}", tags=["events"])
-def show_event(state: State, session_id: str, seq: int) -> EventDetail:
+def show_event(state: State, session_id: str, seq: PathNumber) -> EventDetail:
     """One event in full."""
     event = read_event(state.session(session_id).events_path, seq)
     if event is None:
@@ -334,7 +334,8 @@ def live_session(
     """Server-sent events: `session`, `event` and `metrics`, each when it has changed."""
     record = state.session(session_id)
     last_id = request.headers.get("last-event-id", "")
-    seen = max(after, int(last_id) if last_id.isdecimal() else 0)
+    known = last_id.isdecimal() and len(last_id) < 18  # else no number of ours
+    seen = max(after, int(last_id) if known else 0)
     look = state.watcher.messages(
         f"session {session_id}", lambda: session_stamps(record), {"event": seen}
     )
