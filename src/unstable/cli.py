@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -92,6 +93,8 @@ def terminal_main() -> None:
 
 def _interrupt(number: int, _: FrameType | None) -> None:
     """To be terminated is to be interrupted: children end, temporary files go."""
+    # It may strike within a task that nobody asks what became of it, and asyncio would tell.
+    logging.getLogger("asyncio").disabled = True
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 

@@ -66,7 +66,9 @@ async def train_overlapping(
         parts.collector.finish()
         run.report_phase("evaluating")
         await asyncio.wait({collecting}, timeout=EVALUATION_TIMEOUT)
-        if not collecting.done():
+        if collecting.done():
+            collecting.result()  # raises what ended it
+        else:
             _LOG.warning("the last checkpoint was not wholly evaluated")
         await run.save()
         return result_of(folder, parts, run.step)
