@@ -37,6 +37,7 @@ NAMES: dict[Callable[..., None], str] = {evaluate: "eval"}
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(NAMES.get(command), rich_help_panel=panel)(command)
+app.command("evaluate", hidden=True)(evaluate)  # a second name
 
 
 def _print_version(wanted: bool) -> None:

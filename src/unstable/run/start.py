@@ -29,54 +29,55 @@ def start(config: RunConfig, folder: RunFolder, model: str, report: ReportProgre
         ConfigError: another process runs it, something in the configuration cannot be had, or the
             newest state cannot be read.
     """
-    step, has_begun = 0, False
-
-    def note(progress: Progress) -> None:
-        nonlocal step
-        if not has_begun:
-            begin()
-        if progress.step > step:
-            _LOG.info("update %d of %d is done", progress.step, progress.updates)
-        step = progress.step
-        running = SelfPlayStatus(
-            "running", step, config.updates, pid=os.getpid(), host=socket.gethostname()
-        )
-        folder.write_status(running)
-        report(progress)
-
     with folder.held(), logging_to("run", folder.path / "logs") as write_log:
+        step = _saved_step(folder)
+        if config.updates < step:
+            raise ConfigError(
+                f"updates: {config.updates}, but {folder.path} has made {step}; name at least as"
+                " many with --updates"
+            )
+        has_begun = False
 
         def begin() -> None:
             nonlocal has_begun
-            has_begun = True
-            write_log()
-            folder.write_config(config)
+            if not has_begun:
+                has_begun = True
+                write_log()
+                folder.write_config(config)
 
-        if states := folder.states():
-            step = state_step(states[-1])
-            if config.updates < step:
-                raise ConfigError(
-                    f"updates: {config.updates}, but {folder.path} has made {step}; name at least"
-                    " as many with --updates"
-                )
-        else:
+        def note(progress: Progress) -> None:
+            nonlocal step
+            begin()
+            if progress.step > step:
+                _LOG.info("update %d of %d is done", progress.step, progress.updates)
+            step = progress.step
+            running = SelfPlayStatus(
+                "running", step, config.updates, pid=os.getpid(), host=socket.gethostname()
+            )
+            folder.write_status(running)
+            report(progress)
+
+        if not folder.states():
             begin()
         _LOG.info("%s: %d updates of %s, mode %s", config.name, config.updates, model, config.mode)
         try:
             result = _train(config, folder, model, note)
         except BaseException as error:
             if has_begun:
-                if states := folder.states():  # of what is not saved nobody can go on
-                    step = state_step(states[-1])
+                step = _saved_step(folder)  # what is not saved is lost
                 _LOG.info("ended after update %d: %s", step, _words(error))
                 ended = SelfPlayStatus(_ending(error), step, config.updates, _words(error))
                 folder.write_status(ended)
             raise
-        if not has_begun:
-            begin()
+        begin()
         _LOG.info("completed after update %d", result.step)
         folder.write_status(SelfPlayStatus("completed", result.step, config.updates))
         return result
+
+
+def _saved_step(folder: RunFolder) -> int:
+    states = folder.states()
+    return state_step(states[-1]) if states else 0
 
 
 def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
