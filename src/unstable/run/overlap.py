@@ -61,6 +61,7 @@ async def train_overlapping(
         collecting = asyncio.create_task(
             parts.collector.collect(config.workers, config.eval_workers)
         )
+        await asyncio.sleep(0)  # it has begun, also where nothing is left but to finish
         while run.step < config.updates:
             await run.update(collecting)
         parts.collector.finish()
