@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ NAMES: dict[Callable[..., None], str] = {evaluate: "eval"}
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(NAMES.get(command), rich_help_panel=panel)(command)
+app.command("evaluate", hidden=True)(evaluate)  # a second name
 
 
 def _print_version(wanted: bool) -> None:
@@ -92,6 +94,8 @@ def terminal_main() -> None:
 
 def _interrupt(number: int, _: FrameType | None) -> None:
     """To be terminated is to be interrupted: children end, temporary files go."""
+    # It may strike within a task that nobody asks what became of it, and asyncio would tell.
+    logging.getLogger("asyncio").disabled = True
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 

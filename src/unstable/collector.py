@@ -19,7 +19,7 @@ from unstable.collection.players import PlayerFactory, tokenizer_of
 from unstable.core import EpisodeResult, PlaySpec, Trajectory
 from unstable.engines.protocol import EngineError, Sampling
 from unstable.evaluation import Evaluation
-from unstable.games.players import RANDOM_LEGAL, RandomLegal
+from unstable.games.players import FIRST_CHECKPOINT, RANDOM_LEGAL, RandomLegal
 from unstable.games.rules import compact_view
 from unstable.games.runner import GameError
 from unstable.model_pool import ModelPool
@@ -585,4 +585,7 @@ def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves:
     if RANDOM_LEGAL in matches.evaluation_opponents:
         for env_id, num_players, _ in matches.evaluation_envs:
             if num_players > 1 and not RandomLegal.plays(env_id):
-                raise ValueError(f"evaluation_opponent {RANDOM_LEGAL!r} does not know {env_id}")
+                raise ValueError(
+                    f"evaluation_opponent {RANDOM_LEGAL!r} does not know {env_id}; name another,"
+                    f" such as {FIRST_CHECKPOINT} (--opponent)"
+                )

@@ -66,7 +66,8 @@ class EngineConfig(_Section):
     max_model_len: Positive = 8192
     max_loras: Positive = 8
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Of vLLM; less than it likes where the learner is on the same GPU."""
+    """Of vLLM. Without it vLLM takes what it likes, and with `mode = "turns"`, where the learner is
+    on the same GPU, most of what that leaves free."""
     num_actors: Positive = 1
     """Engines side by side; only with `mode = "ray"`."""
 
@@ -196,13 +197,36 @@ def recipe(model: str | None) -> Path:
 
 
 def with_games(
-    config: RunConfig, env_ids: tuple[str, ...] = (), opponents: tuple[str, ...] = ()
+    config: RunConfig,
+    env_ids: tuple[str, ...] = (),
+    opponents: tuple[str, ...] = (),
+    players: int | None = None,
 ) -> RunConfig:
-    """The same run on these games for two, measured against these opponents; none: as it is."""
+    """The same run on these games, measured against these opponents; none: as it is.
+
+    Args:
+        config: of the run.
+        env_ids: the games.
+        opponents: against whom it is measured.
+        players: of a game; None: as it was, or as `unstable games` says.
+
+    Raises:
+        ConfigError: a game does not run here.
+    """
+    from unstable.games.catalog import fewest_players
+    from unstable.games.runner import GameError
+
     changes: dict[str, Any] = {}
-    if env_ids:
+    if env_ids or players:
         template = config.games.train[0][2]
-        changes["train"] = tuple((env_id, 2, template) for env_id in env_ids)
+        before = {env_id: n for env_id, n, _ in config.games.train}
+        try:
+            changes["train"] = tuple(
+                (env_id, players or before.get(env_id) or fewest_players(env_id), template)
+                for env_id in env_ids or before
+            )
+        except GameError as error:
+            raise ConfigError(f"games: {error}") from error
         changes["evaluate"] = ()
     if opponents:
         changes["opponent"] = opponents

@@ -380,15 +380,17 @@ FULL_REWARD = 1.0
 
 
 def outcome(rewards: Mapping[int, float], player_id: int) -> int:
-    """1, 0 or -1: won, drew or lost against the best of the others.
+    """1, 0 or -1: won, drew or lost, by the rewards of all seats.
 
-    Alone: solved, solved in part, or not at all.
+    Who has the highest reward has won, alone or with others, as in a team; the others have lost.
+    Where all have the same it is a draw. Alone: solved, solved in part, or not at all.
     """
-    mine = rewards[player_id]
-    others = [reward for seat, reward in rewards.items() if seat != player_id]
-    if not others:
+    mine, best = rewards[player_id], max(rewards.values())
+    if len(rewards) == 1:
         return (mine >= FULL_REWARD) - (mine <= 0.0)
-    return (mine > max(others)) - (mine < max(others))
+    if min(rewards.values()) == best:
+        return 0
+    return 1 if mine == best else -1
 
 
 def derived_seed(*parts: int | str) -> int:

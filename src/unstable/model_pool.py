@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from unstable.core import ExplorationTracker, Opponent, Rating
@@ -313,25 +314,24 @@ class ModelPool:
         self._checkpoints = {uid: number for number, uid in enumerate(kinds)}
 
     def _update_ratings(self, uids: Sequence[str], rewards: Sequence[float]) -> None:
-        """Rate a game. Seats of one model count once, by their mean.
+        """Rate a game of all seats; a model that has several gets the mean of what they would.
 
-        A game of a model against itself says nothing about how strong it is.
+        Its mean reward would not do: of three who are equally strong, each wins one game of three,
+        and the two seats together would seem the stronger. A game of a model against itself says
+        nothing about how strong it is.
         """
         if not all(uid in self._models for uid in uids) or not all(map(math.isfinite, rewards)):
             self._unrated += 1
             return
-        scores: dict[str, float] = {}
-        for uid, reward in zip(uids, rewards, strict=True):
-            scores[uid] = scores.get(uid, 0.0) + reward
-        if len(scores) < 2:
+        seats: dict[str, list[Rating]] = {uid: [] for uid in uids}
+        if len(seats) < 2:
             return
-        if len(scores) < len(uids):
-            seats = Counter(uids)
-            scores = {uid: score / seats[uid] for uid, score in scores.items()}
-        models = [self._models[uid] for uid in scores]
-        rated = self._system.rate([model.rating for model in models], list(scores.values()))
-        for model, rating in zip(models, rated, strict=True):
-            model.rating = rating
+        rated = self._system.rate([self._models[uid].rating for uid in uids], rewards)
+        for uid, rating in zip(uids, rated, strict=True):
+            seats[uid].append(rating)
+        for uid, ratings in seats.items():
+            mu, sigma = (fmean(getattr(r, name) for r in ratings) for name in ("mu", "sigma"))
+            self._models[uid].rating = Rating(mu, sigma)
 
     def _register_game(self, uids: Sequence[str], action_seq: Sequence[str], env_id: str) -> None:
         me, *others = uids

@@ -41,7 +41,7 @@ class Tracker(BaseTracker):
         run_dir: the run's folder itself, to continue in one that exists.
         writers: which of WRITERS are always written.
         resume_step: the learner's step that the run continues from; what was written beyond it
-            is dropped.
+            is dropped, but only when something new is written or the state has been loaded.
         flush_every: seconds between writes; else FLUSH_EVERY, as it is set where the actor is made.
     """
 
@@ -83,18 +83,16 @@ class Tracker(BaseTracker):
         self._last_flush = time.monotonic()
         self.write_failures = 0
         """Writes that did not reach a file or a server."""
-        projects = dict.fromkeys(writers, run_name)
-        projects |= {"wandb": wandb_project} if wandb_project is not None else {}
-        projects |= {"trackio": trackio_project} if trackio_project is not None else {}
-        self._writers: list[MetricsWriter] = [
-            WRITERS[name](self.run_dir, project, run_name, resume_step)
-            for name, project in projects.items()
-        ]
+        self._projects = dict.fromkeys(writers, run_name)
+        self._projects |= {"wandb": wandb_project} if wandb_project is not None else {}
+        self._projects |= {"trackio": trackio_project} if trackio_project is not None else {}
+        self._writers: list[MetricsWriter] = []
         self._games_path = Path(self.get_eval_dir()) / "games.jsonl"
         self._exploitability_path = Path(self.get_eval_dir()) / "exploitability.jsonl"
-        for path in (self._games_path, self._exploitability_path):
-            truncate_lines(path, resume_step)
-        self._transcripts = Transcripts(self.run_dir, resume_step)
+        self._transcripts: Transcripts | None = None
+        self._resume_step = resume_step
+        if resume_step is None or resume_step < 0:
+            self._open()
         self._latest_transcript: Mapping[str, Any] | None = None
 
     # --- what parts of the run say ------------------------------------------------------------
@@ -194,7 +192,7 @@ class Tracker(BaseTracker):
         """Take a game as `transcripts.transcript` gives it, for people to look at."""
         transcript = {"time": round(time.time(), 3), "step": self._step, **record}
         self._latest_transcript = transcript
-        self._tolerate(self._transcripts.add, transcript)
+        self._tolerate(self._open().add, transcript)
 
     @locked
     def log_inference(
@@ -296,6 +294,18 @@ class Tracker(BaseTracker):
 
     # --- writing ------------------------------------------------------------------------------
 
+    def _open(self) -> Transcripts:
+        """Open what is written, at the step that the run continues from."""
+        if self._transcripts is None:
+            self._writers += [
+                WRITERS[name](self.run_dir, project, self.run_name, self._resume_step)
+                for name, project in self._projects.items()
+            ]
+            for path in (self._games_path, self._exploitability_path):
+                truncate_lines(path, self._resume_step)
+            self._transcripts = Transcripts(self.run_dir, self._resume_step)
+        return self._transcripts
+
     @locked
     def flush(self) -> None:
         self._last_flush = time.monotonic()
@@ -310,6 +320,8 @@ class Tracker(BaseTracker):
 
     @locked
     def close(self) -> None:
+        if self._transcripts is None:  # the run could not be continued: it stays as it was
+            return
         self.flush()
         for writer in self._writers:
             self._tolerate(writer.close)
@@ -338,6 +350,9 @@ class Tracker(BaseTracker):
             for e in state["evaluations"]
         }
         self._shown = {prefix: (pair[0], pair[1]) for prefix, pair in state["shown"].items()}
+        if not self._shown:  # of whom means are, older versions did not say
+            self._forget("evaluation-")
+        self._open()
 
     def _put(self, key: str, value: float) -> None:
         self._m[key].append(float(value))
@@ -394,11 +409,13 @@ class Tracker(BaseTracker):
             del self._m[name]
 
     def _write(self, values: Mapping[str, float]) -> None:
+        self._open()
         for writer in self._writers:
             self._tolerate(writer.write, values, self._step)
 
     def _append(self, path: Path, record: Mapping[str, Any]) -> None:
         def append() -> None:
+            self._open()
             with path.open("a", encoding="utf-8") as stream:
                 stream.write(to_json(record) + "\n")
 

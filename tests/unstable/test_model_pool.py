@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -132,15 +133,21 @@ def test_games_of_three_are_rated():
     assert rating(made, "ckpt-0").mu > rating(made, "fixed-x").mu > rating(made, "ckpt-1").mu
 
 
-def test_two_seats_of_one_model_count_once():
-    twice, once = pool(), pool()
-    for made in (twice, once):
+@pytest.mark.parametrize("system", ["trueskill", "openskill"])
+@pytest.mark.parametrize("seats", [3, 4])
+@pytest.mark.parametrize("winners", [1, 2])
+def test_many_seats_do_not_make_an_equal_stronger(system, seats, winners):
+    moved = []
+    uids = ("ckpt-0", *["fixed-x"] * (seats - 1))
+    for winning in combinations(range(seats), winners):  # among equals each is as likely
+        made = pool(ratings=system)
         made.add_fixed("x")
-    twice.push_outcome(("ckpt-0", "fixed-x", "fixed-x"), (1.0, 0.5, -2.0), MOVES, "A")
-    once.push_outcome(("ckpt-0", "fixed-x"), (1.0, -0.75), MOVES, "A")
-    assert rating(twice, "ckpt-0") == rating(once, "ckpt-0")
-    assert rating(twice, "fixed-x") == rating(once, "fixed-x")
-    assert twice.snapshot()["match_counts"] == [["ckpt-0", "fixed-x", 1]]
+        rewards = [1.0 if seat in winning else -1.0 for seat in range(seats)]
+        made.push_outcome(uids, rewards, MOVES, "A")
+        assert made.snapshot()["match_counts"] == [["ckpt-0", "fixed-x", 1]]
+        assert (rating(made, "ckpt-0").mu > 25.0) == (0 in winning)
+        moved.append([rating(made, uid).mu for uid in ("ckpt-0", "fixed-x")])
+    assert [fmean(mus) for mus in zip(*moved, strict=True)] == pytest.approx([25.0] * 2, abs=0.02)
 
 
 @pytest.mark.parametrize(("opponent", "reward"), [("fixed-nobody", 1.0), ("fixed-x", float("nan"))])

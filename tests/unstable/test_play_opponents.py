@@ -101,8 +101,8 @@ def test_a_model_that_cannot_be_loaded_is_said(tmp_path):
 
 
 def test_a_game_without_a_short_board_is_not_for_models_that_read_bytes(tiny):
-    with pytest.raises(UsageError, match="LiarsDice"):
-        make_opponents(find_model(tiny), "LiarsDice-v0", 2, 0, 1, OPTIONS)
+    with pytest.raises(UsageError, match="PigDice"):
+        make_opponents(find_model(tiny), "PigDice-v0", 2, 0, 1, OPTIONS)
 
 
 def test_three_can_play():

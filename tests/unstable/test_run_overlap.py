@@ -6,12 +6,15 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from learner_parts import assert_close, make_model
 from small_run import learned_steps, new_run, small_model
 
+from unstable.collection.actors import NoActorLeftError
+from unstable.collector import Collector
 from unstable.config import ConfigError, make_config
 from unstable.core import EpisodeResult
 from unstable.engines.adapters import load_adapter
@@ -55,6 +58,27 @@ def test_overlap_is_resumed_from_its_newest_state(played: Path) -> None:
     config = make_config(json.loads((played / "config.json").read_text()) | {"updates": 4})
     assert start(config, run, config.model, lambda _: None).step == 4
     assert learned_steps(played) == [1, 2, 3, 4]
+
+
+def test_a_failed_last_evaluation_fails_the_run(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run = new_run(tmp_path / "run", model, mode="overlap", updates=2, state_seconds=0)
+    whole = Collector._post_eval
+
+    def fail_at_last(self: Collector, *args: Any) -> None:
+        if self._finishing:
+            raise NoActorLeftError("all actors have died")
+        whole(self, *args)
+
+    monkeypatch.setattr(Collector, "_post_eval", fail_at_last)
+    with pytest.raises(NoActorLeftError):
+        start(config, run, model, lambda _: None)
+    status = run.status()
+    assert status is not None
+    assert (status.status, status.step) == ("failed", 2)
+    monkeypatch.undo()
+    assert start(config, run, model, lambda _: None).evaluations[-1]["ckpt_uid"] == "ckpt-2"
 
 
 def states(run: RunFolder) -> list[int]:

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from small_run import learned_steps, new_run
 
+from unstable.collector import CollectionError, Collector
+from unstable.config import ConfigError
+from unstable.run.parts import check
 from unstable.run.progress import Progress
 from unstable.run.start import start
 
@@ -81,6 +84,38 @@ def test_a_game_that_always_raises_stops_the_run_with_the_reason(
     with pytest.raises(RuntimeError, match=r"games in a row failed.*a mistake of the game's"):
         start(config, folder, model, lambda _: None)
     assert "a mistake of the game's" in (folder.path / "status.json").read_text()
+
+
+def test_games_without_a_step_are_played_until_there_is_one(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, calls = Collector._learning_seats, 0
+
+    def at_last(self: Collector, seats: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return whole(self, seats) if calls > 8 else {}
+
+    monkeypatch.setattr(Collector, "_learning_seats", at_last)
+    config, folder = new_run(tmp_path / "run", model, eval_games=0, updates=1)
+    result = start(config, folder, model, lambda _: None)
+    assert (result.step, result.counts["games"], result.counts["filtered"]) == (1, 12, 8)
+
+
+def test_a_run_that_nothing_can_be_learned_from_says_why(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Collector, "_learning_seats", lambda *_: {})
+    config, folder = new_run(tmp_path / "run", model, eval_games=0, games_per_update=2)
+    with pytest.raises(CollectionError, match=r"20 games gave no step to learn.* 20 were filt"):
+        start(config, folder, model, lambda _: None)
+
+
+def test_policies_that_are_too_old_when_they_come_are_refused(model: str, tmp_path: Path) -> None:
+    learner = {"save_every": 5, "options": {"max_staleness": 3}}
+    config, _ = new_run(tmp_path / "run", model, learner=learner)
+    with pytest.raises(ConfigError, match=r"learner\.save_every: 5 .* after 3"):
+        check(config)
 
 
 def test_metrics_that_cannot_be_written_are_counted(model: str, tmp_path: Path) -> None:

@@ -209,8 +209,9 @@ def test_a_model_behind_an_endpoint_plays_too(endpoint):
     ("who", "options", "said"),
     [
         ("random-legal", {"game": "No-v0"}, "--game No-v0"),
-        ("random-legal", {"game": "Sudoku-v0"}, "1 seats"),
+        ("random-legal", {"game": "Sudoku-v0", "seat": 1}, "1 seats"),
         ("random-legal", {"seat": 2}, "--seat 2"),
+        ("random-legal", {"players": 3}, "for 2, not for 3|TicTacToe-v0 cannot be played"),
         ("random-legal", {"game": "Breakthrough-v0"}, "moves of Breakthrough-v0"),
         ("nobody", {}, "nobody is neither a folder"),
         (".", {}, "neither a run"),

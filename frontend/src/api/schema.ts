@@ -2017,6 +2017,8 @@ export interface components {
             total: components["schemas"]["TermRange"];
             /** Terms */
             terms: components["schemas"]["TermRange"][];
+            /** Failed */
+            failed?: number | null;
             /** Steps */
             steps: number;
             /** Num Envs */
@@ -2163,6 +2165,8 @@ export interface components {
             score: number | null;
             /** Std */
             std?: number | null;
+            /** Missed */
+            missed?: number | null;
             /** Value */
             value?: number | null;
             /**

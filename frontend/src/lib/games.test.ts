@@ -11,9 +11,12 @@ test("the outcome is the learner's", () => {
   expect(outcome({ players: [player(0, false)], rewards: { 0: 1 } })).toBeNull();
 });
 
-test("of three, the learner has to beat the best", () => {
+test("of three, the highest reward wins, alone or shared", () => {
   const three = [...players, player(2, false)];
   expect(outcome({ players: three, rewards: { 0: -1, 1: 0, 2: 1 } })).toBe("lost");
+  expect(outcome({ players: three, rewards: { 0: -1, 1: 1, 2: 1 } })).toBe("won");
+  expect(outcome({ players: three, rewards: { 0: 1, 1: -1, 2: 1 } })).toBe("lost");
+  expect(outcome({ players: three, rewards: { 0: 0, 1: 0, 2: 0 } })).toBe("drew");
 });
 
 test("an answer is shown around its last mention of the action", () => {

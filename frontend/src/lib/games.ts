@@ -8,14 +8,15 @@ export function learner(game: Pick<GameRow, "players">): GamePlayer | undefined 
 
 export type Outcome = "won" | "drew" | "lost";
 
-/** How it ended for the learner: against the best of the others. */
+/** How it ended for the learner: the highest reward wins, alone or shared; where all have the same, nobody does. */
 export function outcome(game: Pick<GameRow, "players" | "rewards">): Outcome | null {
   const me = learner(game);
   const own = me === undefined ? null : game.rewards[me.seat];
   const others = game.players.filter((player) => player !== me).map((player) => game.rewards[player.seat] ?? 0);
   if (own == null || others.length === 0) return null;
-  const best = Math.max(...others);
-  return own > best ? "won" : own < best ? "lost" : "drew";
+  const best = Math.max(own, ...others);
+  if (Math.min(own, ...others) === best) return "drew";
+  return own === best ? "won" : "lost";
 }
 
 /** A response split around the action parsed from it, with or without brackets; null where it does not occur. */

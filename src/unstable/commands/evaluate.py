@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from pydantic import BaseModel
 
 from unstable.commands.console import (
     CommandError,
@@ -20,14 +21,22 @@ from unstable.commands.console import (
 )
 from unstable.commands.models import find_model
 from unstable.commands.train import evaluation_words
-from unstable.config import ConfigError
+from unstable.config import (
+    ConfigError,
+    EngineConfig,
+    EnvTriple,
+    GamesConfig,
+    RunConfig,
+    SamplingConfig,
+)
 from unstable.games.players import FIRST_CHECKPOINT, RANDOM_LEGAL
 
 if TYPE_CHECKING:
     from unstable.commands.models import ModelFolder
 
 WORKERS = 256
-DEFAULT_GAME = "TicTacToe-v0-train"
+DEFAULT_GAME, DEFAULT_GAMES = "TicTacToe-v0-train", 400
+C = TypeVar("C", bound=BaseModel)
 
 
 def evaluate(
@@ -55,18 +64,36 @@ def evaluate(
         typer.Option(
             help="random-legal, first-checkpoint (what the run began with), a model's or adapter's"
             " folder, or a remote model's name; can be repeated.",
-            show_default="random-legal, and of a checkpoint the first one",
+            show_default="the run's, or random-legal, and of a checkpoint the first one",
         ),
     ] = None,
-    games: Annotated[int, typer.Option(min=1, help="Of each game, in turn from every seat.")] = 400,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Of the model.")] = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same games.")] = 0,
+    games: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Of each game, in turn from every seat.", show_default="the run's, or 400"
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Of the model.", show_default="the run's, or 1"),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=1.0, help="Of the model.", show_default="the run's, or 1"),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Of an answer.", show_default="the run's, or 1024")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="The same seed, the same games.", show_default="the run's, or 0"),
+    ] = None,
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Play a checkpoint against fixed opponents.
 
+    A run's checkpoint plays as in the run's own evaluations, and gets the same numbers.
     Win rates have 95 % intervals.
     Games for one have no opponent: they are told by their mean reward. Of KuhnPoker on short
     boards the exploitability is computed too: what a best response to the policy, as it answers at
@@ -82,15 +109,22 @@ def evaluate(
     if not who.is_dir():
         raise UsageError(f"{who} is not a folder")
     model = find_model(who, trusted=trust)
-    envs = [
-        (env_id, players or model.players.get(env_id) or _fewest_players(env_id), model.template)
-        for env_id in game or [model.env_id or DEFAULT_GAME]
-    ]
-    opponents = opponent or [RANDOM_LEGAL, *([FIRST_CHECKPOINT] if model.adapter else [])]
-    sampling = {"temperature": temperature, "top_p": 1.0, "max_tokens": max_tokens}
-    with err.status(f"{games} games"):
+    config = model.config or _config_of(model)
+    sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
+    config = _updated(
+        config,
+        seed=seed,
+        eval_games=games or (None if config.eval_games else DEFAULT_GAMES),
+        games=_updated(
+            config.games,
+            evaluate=_chosen_games(model, config, game or [], players),
+            opponent=tuple(opponent) if opponent else None,
+        ),
+        sampling=_updated(config.sampling, **sampling),
+    )
+    with err.status(f"{config.eval_games} games"):
         try:
-            rows = asyncio.run(_evaluate(model, envs, opponents, games, sampling, seed))
+            rows = asyncio.run(_evaluate(model, config))
         except ConfigError as error:
             raise UsageError(str(error)) from error
     if as_json:
@@ -102,45 +136,66 @@ def evaluate(
             raise CommandError(f"{row['env_id']}: every game failed: {row['error']}")
 
 
-def _fewest_players(env_id: str) -> int:
-    from unstable.games.catalog import probe
-
-    entry = probe(env_id)
-    if entry.num_players is None:
-        raise UsageError(f"--game {env_id}: {entry.reason}; `unstable games` lists what runs here")
-    return entry.num_players
+def _updated(section: C, **changes: Any) -> C:
+    """The same but for what is not None."""
+    named = {name: value for name, value in changes.items() if value is not None}
+    return section.model_copy(update=named)
 
 
-async def _evaluate(
-    model: ModelFolder,
-    envs: list[tuple[str, int, str]],
-    opponents: list[str],
-    games: int,
-    sampling: dict[str, Any],
-    seed: int,
-) -> list[dict[str, Any]]:
+def _config_of(model: ModelFolder) -> RunConfig:
+    """How a model without a run is measured."""
+    return RunConfig(
+        model=model.model,
+        workers=WORKERS,
+        eval_games=DEFAULT_GAMES,
+        games=GamesConfig(
+            train=((DEFAULT_GAME, 2, model.template),),
+            compact_views=model.short_boards,
+            action_extraction=model.extraction,
+            opponent=(RANDOM_LEGAL, *([FIRST_CHECKPOINT] if model.adapter else [])),
+        ),
+        sampling=SamplingConfig(temperature=1.0, top_p=1.0, max_tokens=1024),
+        engine=EngineConfig(max_parallel_seq=WORKERS),
+    )
+
+
+def _chosen_games(
+    model: ModelFolder, config: RunConfig, env_ids: list[str], players: int | None
+) -> tuple[EnvTriple, ...]:
+    from unstable.games.catalog import fewest_players
+    from unstable.games.runner import GameError
+
+    known = {env_id: (n, template) for env_id, n, template in config.games.evaluated}
+    chosen = []
+    for env_id in env_ids or known:
+        trained, template = known.get(env_id, (model.players.get(env_id), model.template))
+        try:
+            chosen.append((env_id, players or trained or fewest_players(env_id), template))
+        except GameError as error:
+            raise UsageError(f"--game {env_id}: {error}") from error
+    return tuple(chosen)
+
+
+async def _evaluate(model: ModelFolder, config: RunConfig) -> list[dict[str, Any]]:
     from unstable.buffer import StepBuffer
     from unstable.collector import Collector
     from unstable.games.rules import BOARDS, game_name
     from unstable.model_pool import ModelPool
-    from unstable.run.parts import refusals_are_mistakes
+    from unstable.run.parts import BASE_ITERATION, collector_arguments, refusals_are_mistakes
     from unstable.utils.logging import quiet_transformers
 
     quiet_transformers()
-    # A model that reads bytes gets the game's own text where there is nothing shorter.
-    short_boards = model.short_boards and all(game_name(env_id) in BOARDS for env_id, *_ in envs)
     pool = ModelPool("mirror", 2)
-    pool.add_checkpoint(None, 0 if model.adapter is None else -1)
+    pool.add_checkpoint(None, model.step if model.adapter is None else BASE_ITERATION)
     if model.adapter is not None:
         pool.add_checkpoint(model.adapter, model.step)
-    engine = {"model_name": model.model, "max_parallel_seq": WORKERS, **sampling}
     with refusals_are_mistakes():
-        collector = Collector(
-            1, StepBuffer(1), pool, None, engine, training_envs=[], evaluation_envs=envs,
-            evaluation_opponent=opponents, action_extraction=model.extraction,
-            compact_views=short_boards, seed=seed,
-        )  # fmt: skip
+        arguments = collector_arguments(config, model.model) | {"training_envs": ()}
+        if not all(game_name(env_id) in BOARDS for env_id, *_ in config.games.evaluated):
+            # A model that reads bytes gets the game's own text where there is nothing shorter.
+            arguments["compact_views"] = False
+        collector = Collector(step_buffer=StepBuffer(1), model_pool=pool, tracker=None, **arguments)
     try:
-        return await collector.evaluate(games, WORKERS)
+        return await collector.evaluate(config.eval_games, config.workers)
     finally:
         await collector.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unstable.commands.console import UsageError
+from unstable.config import RunConfig
 from unstable.run.folder import RunFolder
 
 SMALL_VOCABULARY = 1024
@@ -34,6 +35,8 @@ class ModelFolder:
     """By the games of its run, with how many they were played."""
     step: int = 0
     """Updates of the checkpoint, where its folder says so."""
+    config: RunConfig | None = None
+    """Of its run."""
 
 
 def find_model(folder: Path, *, trusted: bool = False) -> ModelFolder:
@@ -42,15 +45,23 @@ def find_model(folder: Path, *, trusted: bool = False) -> ModelFolder:
     Raises UsageError: there is none, or the run names code and is not `trusted`.
     """
     if (folder / "checkpoints").is_dir():
-        model = find_model(newest_checkpoint(folder / "checkpoints"))
-        return _as_trained(model, folder, trusted) if (folder / "config.json").exists() else model
+        return find_model(newest_checkpoint(folder / "checkpoints"), trusted=trusted)
+    run = folder.absolute().parent.parent
+    is_checkpoint = folder.absolute().parent.name == "checkpoints"
+    model = _find_plain(folder)
+    if is_checkpoint and (run / "config.json").exists():
+        return _as_trained(model, run, trusted)
+    return model
+
+
+def _find_plain(folder: Path) -> ModelFolder:
     if (folder / "adapter_config.json").is_file():
         base = _json(folder / "adapter_config.json").get("base_model_name_or_path")
         if not base:
             raise UsageError(f"{folder}/adapter_config.json does not say which model it is for")
         return replace(_plain(str(base)), adapter=str(folder), step=_step(folder) or 0)
     if (folder / "config.json").is_file():
-        return _plain(str(folder))
+        return replace(_plain(str(folder)), step=_step(folder) or 0)
     raise UsageError(f"{folder} is neither a run nor a checkpoint nor a model's folder")
 
 
@@ -89,6 +100,7 @@ def _as_trained(model: ModelFolder, run: Path, trusted: bool) -> ModelFolder:
         extraction=games.action_extraction,
         env_id=env_id,
         players={game: players for game, players, _ in (*games.evaluated, *games.train)},
+        config=config,
     )
 
 

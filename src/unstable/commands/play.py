@@ -53,7 +53,7 @@ class AnswerOptions:
 
 
 class Opponents:
-    """Plays all seats but the person's; `model` is closed with it."""
+    """Plays all seats but the person's; alone, the same game after it. Closes `model`."""
 
     def __init__(
         self,
@@ -66,11 +66,12 @@ class Opponents:
         # The person is asked outside of it: in an event loop, Ctrl-C does not end a read.
         self._runner = asyncio.Runner()
 
-    def open_game(self) -> GameRunner:
+    def open_game(self, *, with_person: bool = True) -> GameRunner:
         short, spec = self._view, self._spec
 
         def view(env: Any, seat: int, text: str) -> str:
-            return text if short is None or seat == spec.player_id else short(env, seat, text)
+            is_person = with_person and seat == spec.player_id
+            return text if short is None or is_person else short(env, seat, text)
 
         return GameRunner(spec.env_id, spec.num_players, spec.seed, view=view)
 
@@ -79,6 +80,15 @@ class Opponents:
         reply = self._runner.run(self._players[turn.seat].act(game, turn))
         game.step(reply.action)
         return reply
+
+    def play_alone(self) -> GameRunner | None:
+        """Play a game for one, the same that the person has; None: it does not know how."""
+        if self._spec.num_players > 1 or not self._players:
+            return None
+        game = self.open_game(with_person=False)
+        while not game.done:
+            self.play_turn(game)
+        return game
 
     def close(self) -> None:
         if self._model is not None:
@@ -116,6 +126,8 @@ def make_opponents(
 ) -> Opponents:
     """A scripted player or remote model by name, or a model from disk, in all seats but one.
 
+    In a game for one, in that one: it is played by both, one after the other.
+
     Raises:
         UsageError: it does not play this game.
         CommandError: the model cannot be loaded.
@@ -125,7 +137,7 @@ def make_opponents(
     from unstable.engines.remote import RemoteModel
     from unstable.games.rules import compact_view
 
-    others = [other for other in range(num_players) if other != seat]
+    others = [other for other in range(num_players) if other != seat] or [seat]
 
     def spec_of(agent: AgentSpec) -> PlaySpec:
         return PlaySpec(env_id, num_players, seat, [agent] * num_players, seed)
@@ -144,7 +156,9 @@ def make_opponents(
         return Opponents(spec, engines, view, actor)
     if who in PLAYERS:
         if not RandomLegal.plays(env_id):
-            raise UsageError(f"{who} does not know the moves of {env_id}")
+            if num_players > 1:
+                raise UsageError(f"{who} does not know the moves of {env_id}")
+            others = []
         scripted = {s: ScriptedPlayer(PLAYERS[who](seed + s)) for s in others}
         return Opponents(spec_of(AgentSpec("fixed", who)), scripted)
     template, extraction = options.template or "default", options.extraction or "default"
@@ -188,6 +202,10 @@ def play(
             show_default="what the run trains on, or TicTacToe-v0",
         ),
     ] = None,
+    players: Annotated[
+        int | None,
+        typer.Option(min=1, help="Seats of the game.", show_default="as trained, or the fewest"),
+    ] = None,
     seat: Annotated[int, typer.Option(min=0, help="Where you sit; in most games 0 begins.")] = 0,
     temperature: Temperature = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer of the model.")] = 1024,
@@ -211,6 +229,7 @@ def play(
 ) -> None:
     """Play a game against a model or a scripted player, in the terminal.
 
+    With more than two players it has all other seats. A game for one it plays after you.
     Type a move; ? lists the legal ones; Ctrl-D leaves.
     You may take an invalid move back, the model may not.
     With --json the game is on standard error, its result on standard output.
@@ -221,30 +240,37 @@ def play(
       unstable play outputs/2026-11-15/10-00-00/demo --game TicTacToe-v0 --seat 1
       OPENAI_BASE_URL=http://localhost:8000/v1 unstable play some-model --thoughts
     """
-    from unstable.games.catalog import probe
+    from unstable.games.catalog import fewest_players
     from unstable.games.person import Person
 
     require_selfplay()
     model = find_opponent(who, trusted=trust)
     game = game or (model and model.env_id) or GAME
-    entry = probe(game)
-    if entry.num_players is None:
-        raise UsageError(f"--game {game}: {entry.reason}; `unstable games` lists what runs here")
-    if entry.num_players < 2 or seat >= entry.num_players:
-        raise UsageError(f"--seat {seat}: {game} has {entry.num_players} seats, one is for you")
+    trained = model.players.get(game) if model else None
+    try:
+        seats = players or trained or fewest_players(game)
+        GameRunner(game, seats, seed=0)
+    except GameError as error:
+        raise UsageError(f"--game {game}: {error}") from error
+    if seat >= seats:
+        raise UsageError(f"--seat {seat}: {game} has {seats} seats, 0 to {seats - 1}")
     console = err if as_json else out
     options = AnswerOptions(temperature, max_tokens, template, extraction)
     number = secrets.randbelow(2**31) if seed is None else seed
     with err.status("making the player ready"):
-        opponents = make_opponents(model or who, game, entry.num_players, seat, number, options)
+        opponents = make_opponents(model or who, game, seats, seat, number, options)
     with contextlib.closing(opponents):
         table = opponents.open_game()
-        title = f"{game}, seed {number}: you are player {seat}, against {who}."
+        others = f"against {seats - 1} of {who}" if seats > 2 else f"against {who}"
+        title = f"{game}, seed {number}: you are player {seat}, {others if seats > 1 else 'alone'}."
         console.print(Text(title, "bold"))
         console.print("? lists legal moves, Ctrl-D leaves.\n", style="dim")
         person = Person(_reader(console), lambda text: _say(console, text))
+        theirs = None
         try:
             _play(table, seat, person, opponents, console if thoughts else None)
+            _say(console, _ending(table, seat))
+            theirs = opponents.play_alone()
         except EOFError:
             console.print("\nYou have left.")
         except KeyboardInterrupt:
@@ -252,10 +278,10 @@ def play(
             raise
         except (GameError, EngineError) as error:
             raise CommandError(str(error)) from error
-    if table.done:
-        _say(console, _ending(table, seat))
+    if theirs is not None:
+        _say(console, f"{who} in the same game: reward {theirs.rewards[0]:.3g}.")
     if as_json:
-        print_json(_result(table, seat, number))
+        print_json(_result(table, seat, number, theirs))
 
 
 def _play(
@@ -294,7 +320,7 @@ def _say(console: Console, text: str) -> None:
 
 def _ending(table: GameRunner, seat: int) -> str:
     last_seat, last = table.actions[-1]
-    won = {1: "You have won.", 0: "A draw.", -1: "You have lost."}[outcome(table.rewards, seat)]
+    won = _verdict(table, seat)
     reason = str(table.infos.get(seat, {}).get("reason", ""))
     if table.last_move_invalid:
         reason = f"That was an invalid move: {reason}"
@@ -302,7 +328,19 @@ def _ending(table: GameRunner, seat: int) -> str:
     return "\n".join(printable(part) for part in parts if part)
 
 
-def _result(table: GameRunner, seat: int, seed: int) -> dict[str, Any]:
+def _verdict(table: GameRunner, seat: int) -> str:
+    result = outcome(table.rewards, seat)
+    if table.num_players == 1:
+        solved = {1: "solved", 0: "solved in part", -1: "not solved"}[result]
+        return f"You have {solved} it: reward {table.rewards[seat]:.3g}."
+    winners = [other for other in table.rewards if outcome(table.rewards, other) > 0]
+    others = ", ".join(f"player {other}" for other in winners if other != seat)
+    if result > 0:
+        return f"You have won, with {others}." if others else "You have won."
+    return "You have lost." if result < 0 else "A draw."
+
+
+def _result(table: GameRunner, seat: int, seed: int, theirs: GameRunner | None) -> dict[str, Any]:
     return {
         "game": table.env_id,
         "seed": seed,
@@ -310,5 +348,6 @@ def _result(table: GameRunner, seat: int, seed: int) -> dict[str, Any]:
         "finished": table.done,
         "moves": [{"seat": s, "move": printable(move)} for s, move in table.actions],
         "rewards": table.rewards,
+        **({} if theirs is None else {"their_reward": theirs.rewards[0]}),
         "reason": str(table.infos.get(seat, {}).get("reason", "")),
     }

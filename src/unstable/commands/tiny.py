@@ -20,6 +20,7 @@ from unstable.commands.console import (
     print_json,
     require_selfplay,
 )
+from unstable.games.runner import GameError
 
 if TYPE_CHECKING:
     from unstable.config import RunConfig
@@ -38,11 +39,11 @@ def base_model(config: RunConfig, *, quiet: bool) -> str:
         return config.model
     from unstable.tiny import tiny_model
 
-    games = [env_id for env_id, *_ in (*config.games.train, *config.games.evaluated)]
+    games = [(env_id, n) for env_id, n, _ in (*config.games.train, *config.games.evaluated)]
     with _progress(quiet) as report:
         try:
             return tiny_model(tuple(dict.fromkeys(games)), progress=report)
-        except LookupError as error:
+        except (GameError, LookupError) as error:
             raise UsageError(f"the embedded model cannot play this: {error}") from error
 
 
@@ -79,7 +80,7 @@ def tiny(
     with _progress(as_json) as report:
         try:
             written = make_tiny(folder, tuple(game), seed, report)
-        except (FileExistsError, LookupError) as error:
+        except (FileExistsError, GameError, LookupError) as error:
             raise UsageError(str(error)) from error
         except OSError as error:
             raise CommandError(f"{folder} cannot be written: {error.strerror}") from error

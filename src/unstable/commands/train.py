@@ -133,9 +133,13 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="ENV_ID",
-            help="Train and evaluate on this game for two; repeatable.",
+            help="Train and evaluate on this game; repeatable.",
             show_default=AS_CONFIGURED,
         ),
+    ] = None,
+    players: Annotated[
+        int | None,
+        typer.Option(min=1, help="Seats of a game.", show_default="as configured, or the fewest"),
     ] = None,
     opponent: Annotated[
         list[str] | None,
@@ -169,6 +173,7 @@ def train(
 
       unstable train
       unstable train --game Nim-v0-train --updates 30 --seed 1
+      unstable train --game LiarsDice-v0-train --players 3
       unstable train --model smollm2
       unstable train my_run.toml --json
     """
@@ -186,7 +191,7 @@ def train(
 
     try:
         asked = load_config(config or recipe(model), **changes)
-        asked = with_games(asked, tuple(game or ()), tuple(opponent or ()))
+        asked = with_games(asked, tuple(game or ()), tuple(opponent or ()), players)
         check(asked)
     except ConfigError as error:
         raise UsageError(str(error)) from error
@@ -229,7 +234,6 @@ def resume(
         raise UsageError(str(error)) from error
     if updates is not None:
         asked = asked.model_copy(update={"updates": updates})
-        folder.write_config(asked)
     _run(asked, folder, base_model(asked, quiet=as_json), as_json=as_json)
 
 

@@ -33,7 +33,8 @@ def make_engine(cfg: Mapping[str, Any], loaded: tuple[Any, Any] | None = None) -
     Args:
         cfg: `model_name`, and if wanted `engine` (`auto`: vllm where it is installed and there is a
             GPU, else transformers), `device`, `dtype`, `max_parallel_seq`, `max_model_len`,
-            `max_loras`, the `lora_rank` of `lora_config` and `gpu_memory_utilization`.
+            `max_loras`, the `lora_rank` of `lora_config` and `gpu_memory_utilization`; without
+            that, vllm takes the `free_memory_share` of what is free now.
         loaded: a model of transformers and its tokenizer, whose weights a learner here uses too.
     """
     name = cfg.get("engine", "auto")
@@ -44,9 +45,15 @@ def make_engine(cfg: Mapping[str, Any], loaded: tuple[Any, Any] | None = None) -
     if not cfg.get("model_name"):
         raise ValueError("the engine's configuration has no model_name")
     options = {argument: cfg[key] for key, argument in OPTIONS.items() if key in cfg}
-    if name == "vllm":  # the other takes adapters as they come, and memory as it needs it
+    if name == "vllm":
+        import torch
+
+        # The other engine takes adapters as they come, and memory as it needs it.
         rank = cfg.get("lora_config", {}).get("lora_rank")
         share = cfg.get("gpu_memory_utilization")
+        if share is None and "free_memory_share" in cfg and torch.cuda.is_available():
+            free, total = torch.cuda.mem_get_info()
+            share = cfg["free_memory_share"] * free / total
         only_here = {"max_lora_rank": rank, "gpu_memory_utilization": share}
         options |= {key: value for key, value in only_here.items() if value is not None}
     module, kind = ENGINES[name]

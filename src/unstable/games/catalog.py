@@ -58,6 +58,18 @@ def probe(env_id: str) -> GameEntry:
     return GameEntry(env_id, None, reason, RandomLegal.plays(env_id))
 
 
+def fewest_players(env_id: str) -> int:
+    """How many play a game where nothing else is said: two, or the fewest that it takes.
+
+    Raises:
+        GameError: it does not run here.
+    """
+    entry = probe(env_id)
+    if entry.num_players is None:
+        raise GameError(f"{entry.reason}; `unstable games` lists what runs here")
+    return entry.num_players
+
+
 def _missing(error: GameError) -> str:
     """What a game needs that no other number of players would bring; empty if that is not known."""
     cause = error.__cause__

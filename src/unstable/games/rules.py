@@ -54,7 +54,7 @@ def _liars_dice(env: Any, rng: random.Random) -> list[str]:
     dice = sum(state["remaining_dice"].values())
     low = max(1, bid["quantity"])
     bids = [
-        f"[Bid: {quantity}, {face}]"
+        f"[Bid {quantity} {face}]"  # as short as may be
         for quantity in range(low, max(low, dice) + 2)
         for face in range(max(1, bid["face_value"]), 7)
         if (quantity, face) != (bid["quantity"], bid["face_value"])
@@ -104,6 +104,29 @@ def _negotiation(env: Any, rng: random.Random) -> list[str]:
     return moves
 
 
+def _guesses(env: Any, _: random.Random) -> list[str]:
+    """Every number that was not guessed yet."""
+    guessed = {guess for guess, _ in env.state.game_state["guess_history"]}
+    numbers = range(env.min_number, env.max_number + 1)
+    return [f"[{number}]" for number in numbers if number not in guessed]
+
+
+def _hit_or_stand(_: Any, __: random.Random) -> list[str]:
+    return ["[Hit]", "[Stand]"]
+
+
+def _directions(_: Any, __: random.Random) -> list[str]:
+    return ["[up]", "[down]", "[left]", "[right]"]
+
+
+def _ways_on_the_lake(env: Any, _: random.Random) -> list[str]:
+    """All directions but those that lead off the lake."""
+    row, column = env.state.game_state["player_pos"]
+    last = len(env.state.game_state["grid"]) - 1
+    open_ways = {"up": row > 0, "down": row < last, "left": column > 0, "right": column < last}
+    return [f"[{way}]" for way, is_open in open_ways.items() if is_open]
+
+
 LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
     "TicTacToe": _empty_cells,
     "SimpleTak": _empty_cells,
@@ -115,11 +138,18 @@ LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
     "PigDice": _pig_dice,
     "IteratedPrisonersDilemma": _prisoners_dilemma,
     "SimpleNegotiation": _negotiation,
+    "GuessTheNumber": _guesses,
+    "Blackjack": _hit_or_stand,
+    "FrozenLake": _ways_on_the_lake,
+    "ThreePlayerTicTacToe": _empty_cells,
+    "Snake": _directions,
+    "Surround": _directions,
 }
 """By the game's name."""
 
 
-ME, OTHER, EMPTY = "M", "O", "."
+ME_FIRST, EMPTY = "MOP", "."
+"""Marks of the players, from the one who looks on, in the order of their turns."""
 
 
 def compact_view(env_id: str) -> Callable[[Any, int, str], str]:
@@ -132,9 +162,9 @@ def compact_view(env_id: str) -> Callable[[Any, int, str], str]:
     return lambda env, seat, _: board(env, seat)
 
 
-def _grid_board(symbols: tuple[str, str]) -> Callable[[Any, int], str]:
+def _grid_board(symbols: str) -> Callable[[Any, int], str]:
     def board(env: Any, seat: int) -> str:
-        marks = {symbols[seat]: ME, symbols[1 - seat]: OTHER}
+        marks = dict(zip(symbols[seat:] + symbols[:seat], ME_FIRST, strict=False))
         rows = env.state.game_state["board"]
         return "/".join("".join(marks.get(cell, EMPTY) for cell in row) for row in rows)
 
@@ -166,11 +196,48 @@ def _kuhn_poker_board(env: Any, seat: int) -> str:
     return f"{state['current_round']} {card} {chips[seat]} {chips[1 - seat]} {opens} {moves}"
 
 
+def _guessing_board(env: Any, _: int) -> str:
+    """The numbers that are left by the hints, and the guesses so far."""
+    history = env.state.game_state["guess_history"]
+    low = max((guess + 1 for guess, hint in history if hint == "higher"), default=env.min_number)
+    high = min((guess - 1 for guess, hint in history if hint == "lower"), default=env.max_number)
+    return " ".join([f"{low}-{high}", *(str(guess) for guess, _ in history)])
+
+
+def _blackjack_board(env: Any, _: int) -> str:
+    """The hand's number, the own cards, and the dealer's open one."""
+    state = env.state.game_state
+    cards = " ".join(card[:-1] for card in state["player_hand"])
+    return f"{state['hand_number']} {cards}/{state['dealer_hand'][0][:-1]}"
+
+
+def _lake_board(env: Any, _: int) -> str:
+    state = env.state.game_state
+    rows = [[EMPTY if cell == " " else cell for cell in row] for row in state["grid"]]
+    row, column = state["player_pos"]
+    rows[row][column] = "P"
+    return "/".join(map("".join, rows))
+
+
+def _liars_dice_board(env: Any, seat: int) -> str:
+    """The own dice, the bid, and how many dice each player has, in the order of their turns."""
+    state = env.state.game_state
+    dice, bid = "".join(map(str, sorted(state["dice_rolls"][seat]))), state["current_bid"]
+    left = [state["remaining_dice"][player] for player in sorted(state["remaining_dice"])]
+    counts = " ".join(map(str, left[seat:] + left[:seat]))
+    return f"{dice} {bid['quantity']},{bid['face_value']} {counts}"
+
+
 BOARDS: dict[str, Callable[[Any, int], str]] = {
     "TicTacToe": _tic_tac_toe_board,
-    "SimpleTak": _grid_board(("O", "X")),
-    "ConnectFour": _grid_board(("X", "O")),
+    "SimpleTak": _grid_board("OX"),
+    "ConnectFour": _grid_board("XO"),
     "Nim": _nim_board,
     "KuhnPoker": _kuhn_poker_board,
+    "GuessTheNumber": _guessing_board,
+    "Blackjack": _blackjack_board,
+    "FrozenLake": _lake_board,
+    "ThreePlayerTicTacToe": _grid_board("ABC"),
+    "LiarsDice": _liars_dice_board,
 }
 """By the game's name."""

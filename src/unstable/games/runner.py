@@ -123,9 +123,12 @@ class GameRunner:
                 self.env = _make(env_id)
                 self.env.reset(num_players=num_players, seed=seed)
                 self.env.state.error_allowance = error_allowance
+                seats = _seats_of(self.env.state)
         # A game is foreign code: whatever it raises is told by which game it was.
         except Exception as error:
             raise GameError(f"{env_id} cannot be played here: {_words(error)}") from error
+        if seats not in (None, num_players):
+            raise GameError(f"{env_id} is a game for {seats}, not for {num_players}")
 
     @property
     def turns(self) -> int:
@@ -198,8 +201,10 @@ class GameRunner:
         rewards, infos = self._call(self.env.close)
         if self.num_players == 1 and self.last_move_invalid:
             rewards = {0: LOSS}
-        if not rewards:
-            raise GameError(f"{self.env_id}, seed {self.seed}: over without rewards")
+        if set(map(int, rewards or ())) != set(range(self.num_players)):
+            which = f"rewards of seats {sorted(rewards)}" if rewards else "no rewards"
+            where = f"{self.env_id}, seed {self.seed}"
+            raise GameError(f"{where}: over with {which} for {self.num_players} players")
         self.rewards = {int(seat): float(reward) for seat, reward in sorted(rewards.items())}
         self.infos = {int(seat): dict(info) for seat, info in infos.items()}
         self.done = True
@@ -217,6 +222,14 @@ def _make(env_id: str) -> Any:
     import textarena
 
     return textarena.make(env_id)
+
+
+def _seats_of(state: Any) -> int | None:
+    """How many a game is for, by its kind of state: not every game checks it."""
+    import textarena
+
+    kinds = {textarena.SinglePlayerState: 1, textarena.TwoPlayerState: 2}
+    return next((seats for kind, seats in kinds.items() if isinstance(state, kind)), None)
 
 
 def _move(action: str) -> str:

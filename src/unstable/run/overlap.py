@@ -61,12 +61,15 @@ async def train_overlapping(
         collecting = asyncio.create_task(
             parts.collector.collect(config.workers, config.eval_workers)
         )
+        await asyncio.sleep(0)  # it has begun, also where nothing is left but to finish
         while run.step < config.updates:
             await run.update(collecting)
         parts.collector.finish()
         run.report_phase("evaluating")
         await asyncio.wait({collecting}, timeout=EVALUATION_TIMEOUT)
-        if not collecting.done():
+        if collecting.done():
+            collecting.result()  # raises what ended it
+        else:
             _LOG.warning("the last checkpoint was not wholly evaluated")
         await run.save()
         return result_of(folder, parts, run.step)

@@ -147,7 +147,14 @@ def _check_batches(config: RunConfig, algorithm: BaseAlgo) -> None:
             f"games_per_update: {config.games_per_update} games are no groups of {size}"
             " (games.group_size)"
         )
-    waits = learner_arguments(config, config.model).get("batch_delay_buffer", 1.5)
+    learner = learner_arguments(config, config.model)
+    oldest = learner.get("max_staleness")
+    if oldest is not None and config.learner.save_every - 1 > oldest:
+        raise ConfigError(
+            f"learner.save_every: {config.learner.save_every} updates from one policy to the next,"
+            f" but steps are dropped after {oldest} (learner.options.max_staleness)"
+        )
+    waits = learner.get("batch_delay_buffer", 1.5)
     if config.mode != "turns" and config.batch_size * waits > config.buffer.max_size:
         raise ConfigError(
             f"buffer.max_size: {config.buffer.max_size} steps; the learner waits for"

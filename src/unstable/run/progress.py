@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unstable import buffer, collector
-from unstable.config import RunConfig
+from unstable.config import ConfigError, RunConfig
 from unstable.evaluation import Z_95
 from unstable.run.folder import RunFolder, state_step
 from unstable.run.parts import Parts
@@ -142,9 +142,32 @@ def _surely(evaluation: Mapping[str, Any]) -> float:
 
 
 def load_state(state: Path, parts: Parts) -> int:
-    """Continue from a state; the learner's step it was taken at."""
-    files = {path.name: path.read_bytes() for path in (state / LEARNER).iterdir()}
-    call(parts.learner.load_state_files, files)
-    for name, part in parts.with_json_state().items():
-        call(part.load_state_dict, read_json(state / f"{name}.json", state, MAX_STATE_BYTES))
+    """Continue new parts from a state, also from one that an older version wrote.
+
+    What it does not have is as in a new part. The tracker comes last: before that, nothing on disk
+    is changed.
+
+    Returns:
+        The learner's step that it was taken at.
+
+    Raises:
+        ConfigError: the state cannot be read, or is of another run.
+    """
+    try:
+        files = {path.name: path.read_bytes() for path in (state / LEARNER).iterdir()}
+        call(parts.learner.load_state_files, files)
+        for name, part in reversed(parts.with_json_state().items()):
+            written = read_json(state / f"{name}.json", state, MAX_STATE_BYTES)
+            call(part.load_state_dict, with_defaults(written, call(part.state_dict)))
+    except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        raise ConfigError(f"{state} cannot be read: {type(error).__name__}: {error}") from error
     return state_step(state)
+
+
+def with_defaults(written: Any, defaults: Any) -> Any:
+    """A state with the fields that its version did not write yet."""
+    if not (isinstance(written, dict) and isinstance(defaults, dict)):
+        return written
+    return defaults | {
+        name: with_defaults(value, defaults.get(name)) for name, value in written.items()
+    }

@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstable.games.catalog import fewest_players
 from unstable.games.rules import compact_view, legal_moves
 from unstable.games.runner import GameRunner
 from unstable.tiny.model import (
@@ -30,16 +31,23 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 
-def random_games(env_id: str, games: int, seed: int) -> Iterator[list[Position]]:
-    """Games of two random legal players, one after the other, the same for the same seed.
+GameForPlayers = tuple[str, int]
+"""A game's id, and how many play it."""
+
+
+def random_games(
+    env_id: str, games: int, seed: int, num_players: int = 2
+) -> Iterator[list[Position]]:
+    """Games of random legal players, one after the other, the same for the same seed.
 
     Raises:
         LookupError: the game has no short board, or its moves are not known.
+        GameError: it cannot be played here, or not by so many.
     """
     view = compact_view(env_id)
     rng = random.Random(f"{env_id} {seed}")
     for _ in range(games):
-        game = GameRunner(env_id, 2, rng.getrandbits(32), view=view)
+        game = GameRunner(env_id, num_players, rng.getrandbits(32), view=view)
         positions = []
         while not game.done:
             board = game.observe().observation
@@ -114,7 +122,7 @@ class TinyProgress:
 
 def make_tiny(
     folder: str | Path,
-    games: Sequence[str] = DEFAULT_GAMES,
+    games: Sequence[str | GameForPlayers] = DEFAULT_GAMES,
     seed: int = 0,
     progress: Callable[[TinyProgress], None] | None = None,
     warm_up: WarmUp | None = None,
@@ -127,7 +135,8 @@ def make_tiny(
 
     Args:
         folder: where to; it must not exist, or be empty.
-        games: ids of TextArena's games that have a short board (unstable.games.rules).
+        games: ids of TextArena's games that have a short board (unstable.games.rules), each alone
+            or with how many play it; else as many as `unstable games` says.
         seed: of the weights, the games and the order of learning.
         progress: called with every step of progress.
         warm_up: how it is warmed up.
@@ -135,39 +144,50 @@ def make_tiny(
     Raises:
         FileExistsError: there is something in the folder.
         LookupError: a game has no short board, or its moves are not known.
+        GameError: a game cannot be played here, or not by so many.
         ValueError: no game is given.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists: name a new folder for the model")
-    games = tuple(dict.fromkeys(games))
     if not games:
         raise ValueError("games is empty: name at least one game to warm the model up on")
+    played = dict(_with_players(game) for game in games)
     report = progress or (lambda _: None)
     plan = warm_up or WarmUp()
     with new_folder(folder, replace=False) as staged:
         with _one_thread():
-            illegal = _make(staged, games, seed, report, plan)
-        card = model_card(games, seed, plan.games, plan.steps, illegal)
+            illegal = _make(staged, played, seed, report, plan)
+        card = model_card(list(played), seed, plan.games, plan.steps, illegal)
         (staged / "README.md").write_text(card, encoding="utf-8")
     return folder
 
 
+def _with_players(game: str | GameForPlayers) -> GameForPlayers:
+    if not isinstance(game, str):
+        return game
+    compact_view(game)  # says which games there are, if it is none of them
+    return game, fewest_players(game)
+
+
 def _make(
     folder: Path,
-    games: Sequence[str],
+    games: Mapping[str, int],
     seed: int,
     report: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> dict[str, float]:
     quiet_transformers()
     tokenizer = byte_tokenizer()
-    positions = {env_id: _positions(env_id, plan.games, seed, report) for env_id in games}
+    positions = {
+        env_id: _positions(env_id, plan.games, seed, report, players)
+        for env_id, players in games.items()
+    }
     model = new_model(tokenizer, seed)
     _warm_up(model, tokenizer, list(positions.values()), seed, report, plan)
     illegal = {}
-    for number, env_id in enumerate(games):
-        illegal[env_id] = _illegal_share(model, tokenizer, env_id, seed)
+    for number, (env_id, players) in enumerate(games.items()):
+        illegal[env_id] = _illegal_share(model, tokenizer, env_id, seed, players)
         report(TinyProgress("check", number + 1, len(games)))
     model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
@@ -175,10 +195,10 @@ def _make(
 
 
 def _positions(
-    env_id: str, games: int, seed: int, report: Callable[[TinyProgress], None]
+    env_id: str, games: int, seed: int, report: Callable[[TinyProgress], None], num_players: int
 ) -> list[Position]:
     positions = []
-    for number, game in enumerate(random_games(env_id, games, seed)):
+    for number, game in enumerate(random_games(env_id, games, seed, num_players)):
         positions += game
         if (number + 1) % 100 == 0 or number + 1 == games:
             report(TinyProgress("games", number + 1, games))
@@ -226,10 +246,14 @@ def _warm_up(
 
 
 def _illegal_share(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, env_id: str, seed: int
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    env_id: str,
+    seed: int,
+    num_players: int,
 ) -> float:
     """Of the moves sampled on positions of random games that were not learned from."""
-    games = random_games(env_id, CHECKED_GAMES, seed + 1_000_003)
+    games = random_games(env_id, CHECKED_GAMES, seed + 1_000_003, num_players)
     positions = [position for game in games for position in game]
     moves = sample_moves(model, tokenizer, [p.board for p in positions], seed)
     wrong = sum(move not in p.moves for move, p in zip(moves, positions, strict=True))
@@ -254,7 +278,7 @@ VERSION = 3
 
 
 def tiny_model(
-    games: Sequence[str] = DEFAULT_GAMES,
+    games: Sequence[str | GameForPlayers] = DEFAULT_GAMES,
     seed: int = 0,
     progress: Callable[[TinyProgress], None] | None = None,
     warm_up: WarmUp | None = None,
@@ -264,7 +288,8 @@ def tiny_model(
     It lies in `unstable/` below `XDG_CACHE_HOME`, or `~/.cache`.
     """
     plan = warm_up or WarmUp()
-    made_of = repr((VERSION, tuple(games), seed, astuple(plan)))
+    named = tuple(game[0] if game == (game[0], 2) else game for game in games)
+    made_of = repr((VERSION, named, seed, astuple(plan)))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     folder = cache_folder() / f"tiny-{digest}"
     if not folder.exists():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from logging.handlers import RotatingFileHandler
+from logging.handlers import MemoryHandler, RotatingFileHandler
 from pathlib import Path
 
 PACKAGE = "unstable"
@@ -43,14 +43,27 @@ def setup_logger(
 
 
 @contextmanager
-def logging_to(name: str, log_dir: str | Path) -> Iterator[None]:
-    """The same for as long as this block lasts, warnings on standard error too."""
+def logging_to(name: str, log_dir: str | Path) -> Iterator[Callable[[], None]]:
+    """The same for as long as this block lasts, warnings on standard error too.
+
+    Yields:
+        A function: what is logged before it is called is written then, or never.
+    """
     logger = logging.getLogger(PACKAGE)
     before, level = list(logger.handlers), logger.level
-    Path(log_dir).mkdir(parents=True, exist_ok=True)
-    setup_logger(name, log_dir, to_console=True)
+    waiting = MemoryHandler(10_000, logging.CRITICAL + 1, flushOnClose=False)
+    logger.setLevel(logging.INFO)
+    logger.addHandler(waiting)
+
+    def write() -> None:
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+        logger.removeHandler(waiting)
+        setup_logger(name, log_dir, to_console=True)
+        for record in waiting.buffer:
+            logger.handle(record)
+
     try:
-        yield
+        yield write
     finally:
         for handler in [handler for handler in logger.handlers if handler not in before]:
             logger.removeHandler(handler)

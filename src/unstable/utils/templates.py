@@ -16,8 +16,8 @@ from unstable.utils.plugins import load_part
 Message = dict[str, str]
 
 PLAY = (
-    "You are playing a two-player zero-sum game. Make valid moves to win. Reason step by step about"
-    " the position, then give your final action inside \\boxed{}."
+    "You are playing a {kind} game. Make valid moves to win. Reason step by step about"
+    " the position, then give your final action inside \\boxed{{}}."
 )
 SINGLE_PLAYER = (
     "You are playing a single-player game. Reason step by step about what to do next, then give"
@@ -27,8 +27,8 @@ SINGLE_PLAYER = (
 
 @dataclass(frozen=True)
 class Template:
-    instruction: str
-    """What the model is told beside the observation."""
+    instruction: str | None
+    """What the model is told beside the observation; None: what fits the number of players."""
     markup: str
     """Which of MARKUP to fall back on."""
     as_system: bool = True
@@ -42,41 +42,51 @@ class Template:
     history: bool = False
     """The prompt goes on from the player's earlier turns, token by token as they were sampled."""
 
-    def messages(self, observation: str) -> list[Message]:
-        if self.as_system and self.instruction:
+    def messages(self, observation: str, num_players: int = 2) -> list[Message]:
+        instruction = self.instruction
+        if instruction is None:
+            instruction = instruction_for(num_players)
+        if self.as_system and instruction:
             return [
-                {"role": "system", "content": self.instruction},
+                {"role": "system", "content": instruction},
                 {"role": "user", "content": observation},
             ]
-        parts = [part for part in (self.instruction, observation) if part]
+        parts = [part for part in (instruction, observation) if part]
         return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
+def instruction_for(num_players: int) -> str:
+    if num_players == 1:
+        return SINGLE_PLAYER
+    return PLAY.format(kind="two-player zero-sum" if num_players == 2 else f"{num_players}-player")
+
+
 TEMPLATES: dict[str, Template] = {
-    "default": Template(PLAY, markup="plain", as_system=False),
-    "qwen3-zs": Template(PLAY, markup="chatml", as_system=False),
+    "default": Template(None, markup="plain", as_system=False),
+    "qwen3-zs": Template(None, markup="chatml", as_system=False),
     "qwen3-sp": Template(SINGLE_PLAYER, markup="chatml", as_system=False),
-    "qwen3-reasoning": Template(PLAY, markup="chatml", as_system=False, opening="<think>\n"),
-    "gemma3-zs": Template(PLAY, markup="gemma", as_system=False),
-    "llama-instruct-zs": Template(PLAY, markup="llama3"),
+    "qwen3-reasoning": Template(None, markup="chatml", as_system=False, opening="<think>\n"),
+    "gemma3-zs": Template(None, markup="gemma", as_system=False),
+    "llama-instruct-zs": Template(None, markup="llama3"),
     "bare": Template("", markup="plain", as_system=False),
 }
 """By the key that an environment names. `bare` tells the model nothing beside the observation, for
 models trained on a game's positions. `raw` is none of them: the observation without markup."""
 
 
-def format_prompt(key: str, observation: str, tokenizer: Any = None) -> str:
+def format_prompt(key: str, observation: str, tokenizer: Any = None, num_players: int = 2) -> str:
     """The text a model is given.
 
     Args:
         key: one of TEMPLATES, or `raw`.
         observation: what the player sees.
         tokenizer: its chat template is used where it has one.
+        num_players: of the game.
     """
     if key == "raw":
         return observation
     template = get_template(key)
-    messages = template.messages(observation)
+    messages = template.messages(observation, num_players)
     return _opened(_rendered(template, messages, tokenizer), template)
 
 
