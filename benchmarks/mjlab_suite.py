@@ -37,6 +37,7 @@ from p2p.benchmark.suite import Case, load_suite
 from p2p.benchmark.truth import TRUTHS
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import STATUS
+from p2p.resource_auto import detect_machine
 
 NAME, SUITE = "mjlab_suite", "mjlab"
 STEPS = {
@@ -126,7 +127,10 @@ class Suite:
             sys.executable, "-m", "p2p.cli", "run", case.instruction, "--env", case.env_id,
             "--model", "builtin", "--iterations", "1", "--no-videos", "--runs-dir", str(home),
             "--steps", str(self.steps[case.env_id]), "--set", f"num_envs={self.options.envs}",
-            "--set", "num_evals=2", "--seeds", "1", "--json", *self.options.extra,
+            "--set", "num_evals=2", "--seeds", "1", "--json",
+            # A session's training takes all cores otherwise, and the others wait for it.
+            "--cores-per-run", str(max(1, detect_machine().cores // self.options.jobs)),
+            *self.options.extra,
         ]  # fmt: skip
         env = {**os.environ, **ONE_THREAD}
         env.pop("CUDA_VISIBLE_DEVICES")
