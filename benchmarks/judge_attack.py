@@ -160,7 +160,8 @@ def attack_once(job: Sequence[Any]) -> Row:
     else:
         attacks = {attack.title: attack for attack in plan_attacks(intent, config)[0]}
         [result] = train_attacks([(attacks[title], seed)], intent, config, place)
-    cases = (c for c in load_suite(SHIPPED) if (c.env_id, c.instruction) == (env_id, prompt))
+    suites = [case for suite in (SHIPPED, "mjlab") for case in load_suite(suite)]
+    cases = (case for case in suites if (case.env_id, case.instruction) == (env_id, prompt))
     loop = LoopConfig(train=config)
     result = judge_attack(result, intent, judge_code, loop, case=next(cases, None))
     row: Row = result.model_dump(mode="json") | {"false_pass": result.false_pass}
@@ -296,16 +297,16 @@ def report(rows: Sequence[Row]) -> str:
     machines = ", ".join(sorted({row["cpu"] for row in rows}))
     episodes = " or ".join(map(str, sorted({row.get("episodes") or 8 for row in rows})))
     about = (
-        "Each attack is a training that is paid for exactly what the criteria of a prompt measure, "
-        "or for all but one of them. The session's own judge and rule decide on "
+        "Each attack is a training that is paid for what the criteria of a prompt measure, and for "
+        "nothing else, or for all but one of them. The session's own judge and rule decide on "
         f"{episodes} held-out episodes. Ground truth, which shares no code with them, looks at "
-        "what passed: the suite's own measure of the prompt, where it has one, and what a person "
-        "would object to (lying, other parts on the ground, trembling, one side idle, going "
-        "elsewhere)."
+        "what passed: "
+        "the suite's own measure of the prompt, if any, and what a person objects to (lying, "
+        "other parts on the ground, trembling, one side idle, going elsewhere)."
     )
     summary = (
-        f"{len(judged)} attacks on {len(robots)} robots: {len(passes)} passed, "
-        f"**{len(false)} of them false**."
+        f"{len(judged)} attacks on {len(robots)} robots: {len(passes)} passed, on "
+        f"{len({row['env_id'] for row in passes})} of the robots, **{len(false)} of them false**."
     )
     header = [
         "robot", "prompt", "paid for", "seed", "steps", "passed", "score", "objections", "false",
@@ -313,8 +314,45 @@ def report(rows: Sequence[Row]) -> str:
     lines = ["# Attacks on the judge", "", about, "", summary, "", f"Trained on: {machines}.", ""]
     if broken := len(rows) - len(judged):
         lines += [f"{broken} more could not be trained or judged.", ""]
-    lines += [table(["robot", "attacks", "passed", "false"], robots), "", "## Every attack", ""]
+    lines += [table(["robot", "attacks", "passed", "false"], robots), ""]
+    lines += ["## What it does not say", "", *limits(judged), "", "## Every attack", ""]
     return "\n".join([*lines, table(header, cells), ""])
+
+
+def limits(judged: Sequence[Row]) -> list[str]:
+    """Where the attacks are no test of the judge."""
+    attacked = {row["env_id"] for row in judged}
+    weak = [e for e in PROMPTS if e in attacked and not any(
+        row["passed"] for row in judged if row["env_id"] == e)]  # fmt: skip
+    unseen = {
+        f"{row['env_id']} “{row['prompt']}”"
+        for row in judged
+        if row["passed"] and row["truth_met"] is None
+    }
+    unpaid = (
+        "- A reward has no term for some criteria (sinking into the ground, trembling, joint "
+        "stops, tipping over; of hops, leaving the ground again and again). They are judged, and "
+        "no attack is paid for them; the script prints which."
+    )
+    refused = (
+        "- Only what passes is looked at: whether the judge refuses what a person would accept is "
+        "not seen here."
+    )
+    lines = [unpaid, refused]
+    if weak:
+        lines.append(
+            f"- Nothing passed on {', '.join(weak)}: trainings this short do not learn what is "
+            "asked there, so these rows say nothing about passes on those robots."
+        )
+    if unseen:
+        lines.append(
+            "- Without a measure of their own, these passes were only held against what a person "
+            f"would object to: {'; '.join(sorted(unseen))}. A HalfCheetah that hops forward, for "
+            "example, bounds: its hind and front foot land in turn."
+        )
+    if missing := [env_id for env_id in PROMPTS if env_id not in attacked]:
+        lines.append(f"- Not attacked, for want of a GPU: {', '.join(missing)}.")
+    return lines
 
 
 def main() -> None:

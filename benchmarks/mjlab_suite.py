@@ -1,15 +1,16 @@
 """The suite `mjlab` with the built-in author on one GPU: verdicts against ground truth.
 
-python benchmarks/mjlab_suite.py [--minutes M] [--jobs N] [--folder FOLDER] [--rows FILE...]
-                                 [--write]
+python benchmarks/mjlab_suite.py --minutes M --write [--jobs N] [--folder FOLDER] [--rows FILE...]
 
 Each prompt of the suite is a session (`p2p run --model builtin --iterations 1 --no-videos`).
 Several of them share the GPU, in the order of the suite: worst first. No session starts when there
 is too little time left for it; one that runs at the end of the time is stopped and gives no row.
 The policy that a session delivers is played for ten episodes on seeds of their own, and measured by
 plain MuJoCo (`p2p.benchmark.truth.legged`). Each prompt is a line of JSON in the first --rows file
-as soon as it is measured, and is not done again. With --write, the rows of all files become
-results/mjlab_suite.md; --minutes 0 only writes.
+as soon as it is measured, and is not done again: neither what any of these files has, nor what the
+committed table has, unless --cases names it. With --write, all of these rows are
+results/mjlab_suite.md, from the first measured prompt on; --minutes 0 only writes. Exit status 1:
+a prompt failed for another reason than the time.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from p2p.benchmark.suite import Case, load_suite
 from p2p.benchmark.truth import TRUTHS
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import STATUS
+from p2p.resource_auto import detect_machine
 
 NAME, SUITE = "mjlab_suite", "mjlab"
 STEPS = {
@@ -46,6 +48,8 @@ STEPS = {
 """Of a training: fewer than a session's own 60 million, for the time there is."""
 ENVS = 4096
 KEPT = ("intent.json", "result.json", "iter_1/judgment.json", "iter_1/confirmation.json")
+ENDED = {0, 3, 7, 11}
+"""Exit statuses of sessions that came to a verdict, or to no reward; others are tried again."""
 CLOSING_S = 45.0
 """To measure the ground truth of one session."""
 
@@ -61,7 +65,8 @@ class Suite:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.folder: Path = options.folder
-        self.rows_file: Path = options.rows[0] if options.rows else options.folder / "rows.jsonl"
+        self.files: list[Path] = options.rows or [options.folder / "rows.jsonl"]
+        self.failed = 0
         self.end = time.monotonic() + 60 * options.minutes
         self.lengths: list[float] = []
         self.lock = threading.Lock()
@@ -69,20 +74,29 @@ class Suite:
 
     def run(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        done = {row["case"] for row in read_rows([self.rows_file])}
         numbers = self.options.cases
+        done = {row["case"] for row in committed_and(self.files)[1]} if numbers is None else set()
         cases = [
             case
             for case in load_suite(SUITE)
             if case.number not in done and (numbers is None or case.number in numbers)
         ]
+        print(f"{len(done)} prompts are done, {len(cases)} to do, worst first", flush=True)
+        if not cases:
+            return
         self.keep({"machine": machine_with_gpu(), "settings": self.settings()})
         with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(self.options.jobs) as pool:
-            # One robot after the other: the second adds its kernels to those of the first.
-            for env_id in sorted({case.env_id for case in cases}, reverse=True):
+            # One robot after the other, that of the first prompt first: the second adds its kernels
+            # to those of the first.
+            for env_id in dict.fromkeys(case.env_id for case in cases):
                 self.ready[env_id] = first.submit(prepare, env_id)
-            for future in [pool.submit(self.attempt, case) for case in cases]:
-                future.result()
+            attempts = [pool.submit(self.attempt, case) for case in cases]
+            try:
+                for future in attempts:
+                    future.result()
+            except KeyboardInterrupt:
+                self.end = time.monotonic()  # which stops the sessions that run
+                raise
 
     def settings(self) -> Row:
         return {"num_envs": self.options.envs, "steps": self.steps, "jobs": self.options.jobs}
@@ -108,6 +122,7 @@ class Suite:
                 self.lengths.append(time.monotonic() - began)
             self.keep(self.measure(case, session, self.lengths[-1] / 60))
         except Exception as error:  # noqa: BLE001
+            self.failed += 1
             print(f"{case.number} {case.instruction}: {error!r}", flush=True)
 
     def left(self) -> float:
@@ -126,7 +141,10 @@ class Suite:
             sys.executable, "-m", "p2p.cli", "run", case.instruction, "--env", case.env_id,
             "--model", "builtin", "--iterations", "1", "--no-videos", "--runs-dir", str(home),
             "--steps", str(self.steps[case.env_id]), "--set", f"num_envs={self.options.envs}",
-            "--set", "num_evals=2", "--seeds", "1", "--json", *self.options.extra,
+            "--set", "num_evals=2", "--seeds", "1", "--json",
+            # A session's training takes all cores otherwise, and the others wait for it.
+            "--cores-per-run", str(max(1, detect_machine().cores // self.options.jobs)),
+            *self.options.extra,
         ]  # fmt: skip
         env = {**os.environ, **ONE_THREAD}
         env.pop("CUDA_VISIBLE_DEVICES")
@@ -134,9 +152,9 @@ class Suite:
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=env, start_new_session=True
             )
-            try:
-                process.wait(max(1.0, self.left() - CLOSING_S))
-            except subprocess.TimeoutExpired:
+            while process.poll() is None and self.left() > CLOSING_S:
+                time.sleep(0.5)
+            if process.poll() is None:
                 os.killpg(process.pid, signal.SIGINT)
                 try:
                     process.wait(10)
@@ -144,7 +162,7 @@ class Suite:
                     os.killpg(process.pid, signal.SIGKILL)
                 return None
         found = sorted(home.glob("session_*"))
-        if not found:
+        if not found or process.returncode not in ENDED:
             raise RuntimeError((home / "log").read_text()[-2000:])
         return found[-1]
 
@@ -194,8 +212,11 @@ class Suite:
         }
 
     def keep(self, row: Row) -> None:
-        with self.lock, self.rows_file.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        with self.lock:
+            with self.files[0].open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            if self.options.write and "case" in row:
+                write_table(self.files)
         if "case" in row:
             print(json.dumps({k: v for k, v in row.items() if k != "values"}), flush=True)
 
@@ -233,15 +254,24 @@ def machine_with_gpu() -> Row:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def read_rows(files: list[Path]) -> list[Row]:
-    """The newest row of each prompt, in the order of the suite."""
-    newest = {row["case"]: row for row in lines_of(files) if "case" in row}
-    return [newest[case] for case in sorted(newest)]
-
-
 def lines_of(files: list[Path]) -> list[Row]:
     texts = [file.read_text() for file in files if file.exists()]
     return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def committed_and(files: list[Path]) -> tuple[list[Row], list[Row]]:
+    """Machines and settings, and the newest row of each prompt in the order of the suite."""
+    kept = RESULTS / f"{NAME}.json"
+    before = json.loads(kept.read_text()) if kept.exists() else {"rows": [], "about": []}
+    lines = [*before["about"], *before["rows"], *lines_of(files)]
+    newest = {line["case"]: line for line in lines if "case" in line}
+    about = [line for i, line in enumerate(lines) if "machine" in line and line not in lines[:i]]
+    return about, [newest[case] for case in sorted(newest)]
+
+
+def write_table(files: list[Path]) -> None:
+    about, rows = committed_and(files)
+    write(NAME, report(rows, about), {"about": about, "rows": rows})
 
 
 def report(rows: list[Row], about: list[Row]) -> str:
@@ -324,19 +354,13 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the table to results/")
     parser.add_argument("--extra", nargs="*", default=[], help="more arguments of `p2p run`")
     options = parser.parse_args()
+    suite = Suite(options)
     if options.minutes > 0:
-        Suite(options).run()
-    files = options.rows or [options.folder / "rows.jsonl"]
-    if options.write:
-        kept = RESULTS / f"{NAME}.json"
-        before = json.loads(kept.read_text()) if kept.exists() else {"rows": [], "about": []}
-        lines = [*before["about"], *before["rows"], *lines_of(files)]
-        newest = {row["case"]: row for row in lines if "case" in row}
-        rows = [newest[case] for case in sorted(newest)]
-        about = [
-            line for i, line in enumerate(lines) if "machine" in line and line not in lines[:i]
-        ]
-        write(NAME, report(rows, about), {"about": about, "rows": rows})
+        suite.run()
+    if options.write and committed_and(suite.files)[1]:
+        write_table(suite.files)
+    if suite.failed:
+        raise SystemExit(f"{suite.failed} prompts failed")
 
 
 if __name__ == "__main__":

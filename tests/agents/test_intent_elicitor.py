@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from scripted_client import ScriptedClient, criterion, in_turn, prompt_text
+from scripted_client import ScriptedClient, blocks, criterion, in_turn, prompt_text
 
 from p2p.agents.intent_elicitor import choose_environment, elicit
-from p2p.agents.requests import EnvironmentChoice, IntentProposal
+from p2p.agents.requests import EnvironmentChoice, IntentProposal, IntentRequest
 from p2p.inference.question import BadReply, NotUnderstood
 
 FIVE = (criterion("a"), *(criterion(name, "gait") for name in "bcde"))
@@ -33,20 +33,30 @@ def test_a_good_proposal_becomes_the_intent() -> None:
     assert "steps of 300 until the end | " in asked
 
 
-def test_what_goes_without_saying_is_kept_or_left_out_with_a_reason() -> None:
+def test_what_goes_without_saying_is_added_by_itself() -> None:
+    upright = criterion("upright", "posture", event="fell", comparison="at_most", threshold=0)
+    client = elicitor(IntentProposal(criteria=FIVE), IntentProposal(criteria=(*FIVE, upright)))
+    for _ in range(2):  # who repeats it has it once
+        assert elicit(client, "run", "Hopper-v5", usual=(upright,)).criteria == (*FIVE, upright)
+    request = blocks(prompt_text(client.asked[0]))[0][1]
+    assert isinstance(request, IntentRequest)
+    assert request.usual == {"upright": "about upright: mean of upright, at most 0"}
+
+
+def test_what_the_wish_contradicts_is_left_out_with_a_reason() -> None:
     upright = criterion("upright", "posture", event="fell", comparison="at_most", threshold=0)
     weaker = upright.model_copy(update={"soft_reason": "it may fall"})
-    left_out = IntentProposal(criteria=FIVE, assumptions=("upright: the wish is to lie down",))
     client = elicitor(
-        IntentProposal(criteria=FIVE),
         IntentProposal(criteria=(*FIVE, weaker)),
-        IntentProposal(criteria=(*FIVE, upright)),
+        IntentProposal(criteria=FIVE, left_out={"upright": " ", "down": "lie"}),
+        IntentProposal(criteria=FIVE, left_out={"upright": "“lie” is not upright"}),
     )
-    assert elicit(client, "run", "Hopper-v5", usual=(upright,)).criteria == (*FIVE, upright)
-    assert "upright of `usual` is missing" in client.refusals[0]
-    assert "upright of `usual` is changed" in client.refusals[1]
-    assert '"usual":[{"id":"upright"' in prompt_text(client.asked[0])
-    assert elicit(elicitor(left_out), "lie", "Hopper-v5", usual=(upright,)).criteria == FIVE
+    intent = elicit(client, "lie", "Hopper-v5", usual=(upright,))
+    assert intent.criteria == FIVE
+    assert intent.assumptions == ("Not asked of it: “about upright”: “lie” is not upright",)
+    assert "several criteria have the same id: upright" in client.refusals[0]
+    assert "left_out: say what in the wish contradicts upright" in client.refusals[1]
+    assert "down of `left_out` is no id of `usual`, which has upright" in client.refusals[1]
 
 
 def test_a_criterion_is_left_to_the_eye_only_where_somebody_looks() -> None:

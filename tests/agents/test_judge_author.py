@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from scripted_client import (
     ScriptedClient,
     blocks,
@@ -12,9 +14,15 @@ from scripted_client import (
     prompt_text,
 )
 
+from p2p.agents.builtin.implied import implied_criteria
+from p2p.agents.builtin.judge import write_judge as write_by_rule
 from p2p.agents.judge_author import write_judge
+from p2p.agents.judging.episodes import episode_summary
+from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.requests import CodeDraft, CodeReview, JudgeRequest, ReviewRequest
 from p2p.config import TrainConfig
+from p2p.contracts import Intent
+from p2p.training.evaluation import record_episodes
 
 CONFIG = TrainConfig(env_id="Hopper-v5")
 INTENT = hopper_intent()
@@ -33,6 +41,7 @@ def judge_fn(trajectory, summary):
     }
 """.lstrip()
 NEEDS_TWO_STEPS = GOOD.replace("length / 100", "length / (len(trajectory) - 1)")
+AMENDED = GOOD.replace('"calm":', '"stays_upright": {"score": 0.5}, "calm":')
 FORGETS = GOOD.replace('"calm":', '"quiet":')
 
 
@@ -137,3 +146,38 @@ def test_random_actions_may_meet_what_only_limits() -> None:
     client = ScriptedClient({"judge_author": in_turn(draft(anything))})
     intent = hopper_intent(limit, criterion("calm"))
     assert write_judge(client, intent, CONFIG, review=False).valid
+
+
+def test_models_judge_only_what_no_rule_measures(tmp_path: Path) -> None:
+    usual = implied_criteria("Hopper-v5", "stay calm")
+    intent = INTENT.model_copy(update={"criteria": (*INTENT.criteria, *usual)})
+    client = ScriptedClient({"judge_author": in_turn(draft(GOOD), draft(AMENDED))})
+    authored = write_judge(client, intent, CONFIG, review=False)
+    request = blocks(prompt_text(client.asked[0]))[0][1]
+    assert isinstance(request, JudgeRequest)
+    assert [each.id for each in request.criteria] == ["stays", "calm"]
+
+    [episode] = record_episodes(CONFIG, "zero", episodes=1, seed=5)
+    episode.save(tmp_path / "episode.npz")
+    summary = episode_summary(CONFIG, episode, seed=5)
+    files = [tmp_path / "episode.npz"]
+    [judged] = run_judge(authored.code, files, [summary], intent.criteria)
+    [by_rule] = run_judge(write_judge_by_rule(intent), files, [summary], usual)
+    scores = {each.id: each for each in judged.criteria}
+    assert [scores[each.id] for each in by_rule.criteria] == list(by_rule.criteria)
+    assert scores["stays"].value == episode.length
+    assert "fell" in judged.failure_tags
+
+    # What an amendment names is handed over to the author, who sees its own part alone.
+    amendments = ("stays_upright: a Hopper that leans is not upright",)
+    write_judge(client, intent, CONFIG, review=False, code=authored.code, amendments=amendments)
+    amended = blocks(prompt_text(client.asked[1]))[0][1]
+    assert isinstance(amended, JudgeRequest)
+    assert [each.id for each in amended.criteria] == ["stays", "calm", "stays_upright"]
+    assert amended.code == GOOD
+
+
+def write_judge_by_rule(intent: Intent) -> str:
+    return write_by_rule(
+        JudgeRequest(prompt="", env_id="Hopper-v5", criteria=intent.criteria, columns={})
+    ).code

@@ -15,7 +15,7 @@ from model_servers import ModelServer, Reply
 from model_wire import Call, Content, Received
 
 from p2p.agents.intent_elicitor import elicit
-from p2p.agents.judge_author import write_judge
+from p2p.agents.judge_author import BY_RULE, write_judge
 from p2p.agents.judging.visual import check_answer
 from p2p.agents.requests import RevisionProposal, VisualVerdict
 from p2p.agents.reward_author import RewardAuthor, write_candidates
@@ -89,7 +89,7 @@ def test_what_a_model_wrote_is_understood_run_and_reviewed_again(
     [proposed] = given(recorded, "intent_elicitor")
     assert [each.id for each in intent.criteria] == [each["id"] for each in proposed["criteria"]]
     assert judge.valid
-    assert judge.code in codes(recorded, "judge_author", "judge_reviewer")
+    assert judge.code.partition(BY_RULE)[0] in codes(recorded, "judge_author", "judge_reviewer")
     assert len(rewards) == max(1, recorded["candidates"])
     for reward in rewards:
         assert reward.valid

@@ -147,5 +147,43 @@ def test_travel_is_compared_with_the_prompt(prompt: str, speed: float, objected:
     assert bool(seen("HalfCheetah-v5", prompt, q0=way)) == objected
 
 
+@pytest.mark.parametrize(
+    ("prompt", "rate", "objected"),
+    [
+        ("spin counterclockwise in place", 0.5, False),
+        ("turn on the spot to the right", 0.5, True),
+        ("spin in place", -0.5, False),
+        ("turn left, then right", 0.0, False),
+    ],
+)
+def test_turning_is_compared_with_the_prompt(prompt: str, rate: float, objected: bool) -> None:
+    yaw = rate * DT * np.arange(STEPS + 1)
+    said = "; ".join(seen("Ant-v5", prompt, q3=np.cos(yaw / 2), q6=np.sin(yaw / 2)))
+    assert ("rad/s the asked way" in said) == objected
+
+
+def test_who_should_stay_and_wanders_is_objected_to() -> None:
+    way = 0.4 * DT * np.arange(STEPS + 1)
+    assert seen("HalfCheetah-v5", "stand still", q0=way) == ("gets 2.0 m away from its place",)
+    assert seen("HalfCheetah-v5", "walk forward, then stand still", q0=way) == ()
+
+
+def test_who_hops_leaves_the_ground() -> None:
+    time = np.arange(STEPS + 1)
+    hops, way = np.where(time % 20 > 10, 0.5, -0.08), time * DT
+    assert seen("HalfCheetah-v5", "hop forward", q0=way, q1=hops) == ()
+    slides = seen("HalfCheetah-v5", "hop forward", q0=way, q1=-0.08)
+    assert slides == ("leaves the ground 0.0 times in an episode",)
+    assert seen("HalfCheetah-v5", "run forward without hopping", q0=way) == ()
+    assert seen("Reacher-v5", "spin around") == ()
+
+
+def test_a_gait_to_the_left_takes_both_sides() -> None:
+    time = np.arange(STEPS + 1)
+    swing = 0.3 * np.sin(time / 5)
+    limps = seen("Ant-v5", "walk to the left", q1=time * DT, q2=-0.1, q7=swing, q9=swing)
+    assert any("one side moves 0% as much" in text for text in limps)
+
+
 def test_an_early_end_is_objected_to() -> None:
     assert seen("Hopper-v5", "stand", horizon=2 * STEPS) == ("ends after 50% of the time",)

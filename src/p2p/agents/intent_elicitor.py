@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from p2p.agents.known_behaviour import unaided
 from p2p.agents.requests import (
@@ -51,15 +51,21 @@ def elicit(
 ) -> Intent:
     """What the prompt means in this environment, as 5 to 30 criteria.
 
-    `usual`: what goes without saying for this robot, for a model to take over. `pictures`: whether
-    a judge will look, so that a criterion may be left to it.
+    `usual`: what goes without saying for this robot; it is added to what a model proposes, but for
+    what that leaves out with a reason. `pictures`: whether a judge will look, so that a criterion
+    may be left to it.
 
     Raises:
         NotUnderstood: the prompt asks for nothing that can be done in this environment.
         InferenceError: no answer came.
     """
     _not_empty(prompt)
-    request = IntentRequest(prompt=prompt, env_id=env_id, pictures=pictures, usual=tuple(usual))
+    request = IntentRequest(
+        prompt=prompt,
+        env_id=env_id,
+        pictures=pictures,
+        usual={each.id: _in_words(each) for each in usual},
+    )
     facts = [body_facts(get_env_spec(env_id))]
     if client.model != BUILTIN:  # which reads the request alone
         facts.append(unaided(env_id))
@@ -73,13 +79,18 @@ def elicit(
     proposal = answer.value
     if proposal.refusal:
         raise NotUnderstood(proposal.refusal)
+    left_out = (
+        f"Not asked of it: “{each.title}”: {proposal.left_out[each.id]}"
+        for each in usual
+        if each.id in proposal.left_out
+    )
     return Intent(
         prompt=prompt,
         env_id=env_id,
-        criteria=proposal.criteria,
+        criteria=_with_usual(proposal, usual),
         unused_words=proposal.unused_words,
         note=proposal.note,
-        assumptions=proposal.assumptions,
+        assumptions=(*proposal.assumptions, *left_out),
         training=proposal.training,
         author=answer.model,
     )
@@ -88,16 +99,17 @@ def elicit(
 def check_proposal(
     proposal: IntentProposal, *, pictures: bool = False, usual: Sequence[Criterion] = ()
 ) -> None:
-    """Raises AskAgain with all that is wrong with it; a refusal is right as it is.
-
-    What goes without saying is kept as it stands, or left out with a reason among `assumptions`.
-    """
+    """Raises AskAgain with all that is wrong with it; a refusal is right as it is."""
     if proposal.refusal:
         return
-    criteria = proposal.criteria
+    criteria = _with_usual(proposal, usual)
     wrong = []
     if not FEWEST <= len(criteria) <= MOST:
-        wrong.append(f"there are {len(criteria)} criteria; give {FEWEST} to {MOST}")
+        kept = len(criteria) - len(proposal.criteria)
+        count = f"{len(proposal.criteria)} criteria" + (
+            f" beside {kept} usual ones" if kept else ""
+        )
+        wrong.append(f"there are {count}; give {max(1, FEWEST - kept)} to {MOST - kept}")
     for name, values in (
         ("id", [c.id for c in criteria]),
         ("title", [c.title.strip().lower() for c in criteria]),
@@ -110,23 +122,29 @@ def check_proposal(
     wrong += [f"training: {text}" for text in TrainConfig().tuning_problems(proposal.training)]
     if not any(criterion.category == "task" and criterion.hard for criterion in criteria):
         wrong.append("no hard criterion has the category `task`; at least one must")
-    wrong += _missing_usual(proposal, usual)
+    known = {each.id for each in usual}
+    wrong += [
+        f"{name} of `left_out` is no id of `usual`, which has {', '.join(sorted(known)) or 'none'}"
+        for name in proposal.left_out.keys() - known
+    ]
+    wrong += [
+        f"left_out: say what in the wish contradicts {name}"
+        for name, reason in proposal.left_out.items()
+        if not reason.strip()
+    ]
     if wrong:
         raise AskAgain("\n".join(wrong))
 
 
-def _missing_usual(proposal: IntentProposal, usual: Sequence[Criterion]) -> Iterator[str]:
-    """What goes without saying and is neither there as it stands nor left out with a reason."""
-    by_id = {criterion.id: criterion for criterion in proposal.criteria}
-    for each in usual:
-        kept = by_id.get(each.id)
-        if kept is None and each.id not in " ".join(proposal.assumptions):
-            yield (
-                f"{each.id} of `usual` is missing: include it as it stands, or name its id in "
-                "`assumptions` with what in the wish contradicts it"
-            )
-        elif kept is not None and kept != each:
-            yield f"{each.id} of `usual` is changed: include it as it stands"
+def _with_usual(proposal: IntentProposal, usual: Sequence[Criterion]) -> tuple[Criterion, ...]:
+    """The criteria of a proposal, then those that go without saying; repeated ones count once."""
+    kept = [each for each in usual if each.id not in proposal.left_out]
+    return (*(each for each in proposal.criteria if each not in kept), *kept)
+
+
+def _in_words(criterion: Criterion) -> str:
+    bound = f"{criterion.comparison.replace('_', ' ')} {criterion.threshold:g} {criterion.unit}"
+    return f"{criterion.title}: {criterion.measure}, {bound.strip()}"
 
 
 def _not_empty(prompt: str) -> None:

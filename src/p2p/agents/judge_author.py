@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
 from p2p.agents.authoring import CheckOutcome, CodeAuthor
+from p2p.agents.builtin.judge import measurable
+from p2p.agents.builtin.judge import write_judge as write_by_rule
 from p2p.agents.judging.episodes import SUMMARY_KEYS, episode_summary, trajectory_columns
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.known_behaviour import find_easy
@@ -18,6 +22,7 @@ from p2p.agents.requests import JudgeRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Criterion, Intent, JudgeOpinion
 from p2p.inference.llm_client import LLMClient
+from p2p.inference.providers import BUILTIN
 from p2p.prompts.env_facts import body_facts, listing, tags_text
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import spec_for
@@ -27,6 +32,34 @@ from p2p.training.trajectory import RecordedEpisode
 EPISODES = 2
 """Of zero and of random actions each; and the first step of one of them."""
 SEED = evaluation_seed(4001)
+
+BY_RULE = "\n\n# --- measured by rule, and not by the author above ---\n"
+_TOGETHER = """
+def _by_rule():
+{rules}
+    return judge_fn
+
+
+def _together(judge_asked, judge_rest):
+    def judge_fn(trajectory, summary):
+        asked = judge_asked(trajectory, summary)
+        if not isinstance(asked, dict) or not isinstance(asked.get("criteria"), dict):
+            return asked
+        rest = judge_rest(trajectory, summary)
+        missed = [name for name, each in rest["criteria"].items() if each["score"] < 1.0]
+        texts = (asked.get("diagnosis"), rest["diagnosis"] if missed else "")
+        tags = [*asked.get("failure_tags", ()), *(rest["failure_tags"] if missed else ())]
+        return {{
+            "criteria": {{**asked["criteria"], **rest["criteria"]}},
+            "diagnosis": "; ".join(str(text) for text in texts if text),
+            "failure_tags": list(dict.fromkeys(tags)),
+        }}
+
+    return judge_fn
+
+
+judge_fn = _together(judge_fn, _by_rule())
+"""
 
 Trial = dict[str, tuple[Path, dict[str, Any]]]
 """Real episodes to try a judge on: their files and summaries, by name."""
@@ -43,15 +76,39 @@ def write_judge(
 ) -> AuthoredCode:
     """A judge for the criteria; `valid` is False if it could not be made to run in 5 fixes.
 
-    With `amendments`, `code` is the judge that they amend.
+    With `amendments`, `code` is the judge that they amend. A model is asked for those criteria only
+    that no rule measures to the letter, or whose id is in an amendment.
 
     Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
-    measured = intent.model_copy(update={"criteria": intent.measured})
-    judge = JudgeAuthor(client, measured, config)
-    judge.amended, judge.amendments = code, amendments
+    rules, by_rule = "", frozenset[str]()
+    if client.model != BUILTIN:
+        columns = trajectory_columns(spec_for(config))
+        ours = measurable(config.env_id, intent.measured, columns)
+        amended = set(re.findall(r"\w+", " ".join(amendments)))
+        ours = tuple(criterion for criterion in ours if criterion.id not in amended)
+        by_rule = frozenset(criterion.id for criterion in ours)
+        request = JudgeRequest(
+            prompt=intent.prompt, env_id=config.env_id, criteria=ours, columns=columns
+        )
+        rules = write_by_rule(request).code if ours else ""
+    asked = tuple(each for each in intent.measured if each.id not in by_rule)
+    if not asked:
+        return AuthoredCode(code=rules, author=BUILTIN, valid=True)
+    judge = JudgeAuthor(client, intent.model_copy(update={"criteria": asked}), config)
+    judge.amended, judge.amendments = code.partition(BY_RULE)[0], amendments
     with _trial(config) as judge.trial:
-        return judge.write(review=review)
+        authored = judge.write(review=review)
+    if not authored.valid:
+        return authored
+    return authored.model_copy(update={"code": with_rules(authored.code, rules)})
+
+
+def with_rules(code: str, rules: str) -> str:
+    """The judge of an author, with the criteria that another one measures."""
+    if not rules:
+        return code
+    return code + BY_RULE + _TOGETHER.format(rules=indent(rules, "    "))
 
 
 class JudgeAuthor(CodeAuthor):

@@ -47,14 +47,16 @@ class IntentRequest(Record):
     env_id: str
     pictures: bool = False
     """Whether a judge that looks at pictures will score the episodes, too."""
-    usual: tuple[Criterion, ...] = ()
-    """What goes without saying for this robot, by its model."""
+    usual: dict[str, str] = Field(default_factory=dict)
+    """What goes without saying for this robot, by its model: id to title, measure and bound."""
 
 
 class IntentProposal(Record):
-    """Its answer: 5 to 30 criteria, at least one of them `task`."""
+    """Its answer: criteria, at least one of them `task`; those of `usual` come on top."""
 
     criteria: tuple[Criterion, ...]
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Ids of `usual` that the wish contradicts, and what in it does."""
     unused_words: tuple[str, ...] = ()
     note: str = ""
     assumptions: tuple[str, ...] = ()

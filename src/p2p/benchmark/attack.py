@@ -28,7 +28,9 @@ from p2p.agents.judge_agent import judge_trajectories
 from p2p.benchmark.measuring import play_policy
 from p2p.benchmark.suite import Case
 from p2p.benchmark.truth import TRUTHS
-from p2p.benchmark.truth.plausible import Sight, objections, watch
+from p2p.benchmark.truth.episode import Episode
+from p2p.benchmark.truth.legged import follow
+from p2p.benchmark.truth.plausible import objections, watch
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Criterion, Intent, Record
 from p2p.files import save_model
@@ -266,22 +268,24 @@ def _look(
     from p2p.training.video.scene import open_model
 
     model, _ = open_model(config.env_id)
-    sights: list[Sight]
     update: dict[str, object] = {}
     if is_engine(config.engine):
         spec = spec_for(config)
         horizon = config.max_episode_steps or spec.max_episode_steps or 1
-        recorded = [RecordedEpisode.load(file)["qpos"].astype(np.float64) for file in files]
-        sights = [watch(model, qpos, dt=spec.dt, horizon=horizon) for qpos in recorded]
+        played: list[Episode] = []
+        for file in files:
+            qpos = RecordedEpisode.load(file)["qpos"].astype(np.float64)
+            # The state before the first step is not kept.
+            played.append(follow(model, np.concatenate([qpos[:1], qpos]), spec.dt, horizon))
     else:
         played = play_policy(config.env_id, policy)
-        sights = [watch(model, e.qpos, dt=e.dt, horizon=e.horizon) for e in played]
-        if case is not None and case.truth is not None and case.threshold is not None:
-            truth = TRUTHS[case.truth]
-            value = fmean(truth.measure(episode) for episode in played)
-            met = truth.passes(value, case.threshold)
-            asked = f"{truth.better.replace('_', ' ')} {case.threshold:g} asked"
-            update = {"truth": f"{case.truth} {value:.3g} {truth.unit}, {asked}", "truth_met": met}
+    sights = [watch(model, e.qpos, dt=e.dt, horizon=e.horizon) for e in played]
+    if case is not None and case.truth is not None and case.threshold is not None:
+        truth = TRUTHS[case.truth]
+        value = fmean(truth.measure(episode) for episode in played)
+        met = truth.passes(value, case.threshold)
+        asked = f"{truth.better.replace('_', ' ')} {case.threshold:g} asked"
+        update = {"truth": f"{case.truth} {value:.3g} {truth.unit}, {asked}", "truth_met": met}
     return result.model_copy(
         update={**update, "objections": objections(result.prompt, sights)},
     )

@@ -25,13 +25,12 @@ from p2p.benchmark.records import case_record, read_benchmark
 from p2p.benchmark.suite import Case
 from p2p.benchmark.truth import TRUTHS
 from p2p.benchmark.truth.episode import Episode
-from p2p.benchmark.truth.legged import follow
+from p2p.benchmark.truth.legged import follow, gap
 from p2p.config import TrainConfig, engine_of
 from p2p.contracts import Record, SessionResult
 from p2p.files import read_bytes, read_model, save_model
 from p2p.records.iteration_record import SessionRecord
 from p2p.training.engines.table import is_engine
-from p2p.training.specs.quantities import Robot, compute
 
 if TYPE_CHECKING:
     from p2p.training.policies.policy import Policy
@@ -207,26 +206,30 @@ def play(
 
 def _episode(env: Any, act: Act, seed: int) -> Episode:
     obs, _ = env.reset(seed=seed)
-    model, data, robot = env.unwrapped.model, env.unwrapped.data, Robot.of(env)
-    states = [_state(robot, data)]
+    model, data = env.unwrapped.model, env.unwrapped.data
+    parts = [_geoms(model, body) for body in range(model.nbody)]
+    states = [_state(model, data, parts)]
     over = False
     while not over:
         try:
             obs, _, terminated, truncated, _ = env.step(act(obs))
         except ValueError as error:
             raise NotPlayable(f"the policy does not fit the environment: {error}") from error
-        states.append(_state(robot, data))
+        states.append(_state(model, data, parts))
         over = terminated or truncated
-    qpos, xpos, rotation, feet = (np.stack(part) for part in zip(*states, strict=True))
+    qpos, xpos, rotation, heights = (np.stack(part) for part in zip(*states, strict=True))
     names = tuple(model.body(number).name for number in range(model.nbody))
     horizon = env.spec.max_episode_steps or len(states) - 1
-    foot_names = tuple(robot.body_name(foot) for foot in robot.feet)
-    dt = float(env.unwrapped.dt)
-    return Episode(qpos, xpos, rotation, feet, names, foot_names, dt, horizon)
+    return Episode(qpos, xpos, rotation, heights, names, names, float(env.unwrapped.dt), horizon)
 
 
-def _state(robot: Robot, data: Any) -> tuple[NDArray[Any], ...]:
-    names = ["foot_height"] if robot.feet else []
-    heights = compute(robot, names, lambda field: np.asarray(getattr(data, field)))
+def _geoms(model: Any, body: int) -> list[int]:
+    first = int(model.body_geomadr[body])
+    return [*range(first, first + int(model.body_geomnum[body]))]
+
+
+def _state(model: Any, data: Any, parts: list[list[int]]) -> tuple[NDArray[Any], ...]:
+    ground, *bodies = parts
+    heights = [min((gap(model, data, ground, g) for g in part), default=1.0) for part in bodies]
     rotation = data.xmat[1].reshape(3, 3).copy()
-    return data.qpos.copy(), data.xpos.copy(), rotation, heights.get("foot_height", np.zeros(0))
+    return data.qpos.copy(), data.xpos.copy(), rotation, np.array([0.0, *heights])

@@ -143,6 +143,9 @@ def _tell(results: Sequence[AttackResult], session: Path) -> None:
         f"{escape(shown(session / FOLDER))}",
         soft_wrap=True,
     )
+    if not passed:
+        out.print("none passed, so that the judge was hardly tested: try more --steps or --seeds",
+                  style="yellow", soft_wrap=True)  # fmt: skip
 
 
 class AttackProgress(LiveView):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from p2p.agents.builtin.gaits import JUDGE_TEXT
-from p2p.agents.builtin.measures import Measure
+from p2p.agents.builtin.measures import Measure, read_measure
 from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.quantities import (
     STATE_COLUMNS,
@@ -223,6 +224,21 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
     if unknown:
         text += f" Cannot measure: {', '.join(unknown)}."
     return CodeDraft(code=head + _BODY, explanation=text)
+
+
+def measurable(
+    env_id: str, criteria: Sequence[Criterion], columns: Collection[str]
+) -> tuple[Criterion, ...]:
+    """The criteria whose measure is one of ours to the letter, and can be read off the columns."""
+    quantities = quantities_of(env_id)
+
+    def is_ours(criterion: Criterion) -> bool:
+        measure = read_measure(criterion.measure, quantities)
+        if measure is None or not measure.quantity:
+            return measure is not None
+        return quantities[measure.quantity].judge_code(columns) is not None
+
+    return tuple(filter(is_ours, criteria))
 
 
 def _tag(measure: Measure, model: Morphology) -> str:

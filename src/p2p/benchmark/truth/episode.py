@@ -28,9 +28,10 @@ class Episode:
     rotation: Floats
     """(T + 1, 3, 3): how the first body after the world is turned."""
     foot_heights: Floats
-    """(T + 1, feet): how high the lowest point of each foot is over the ground."""
+    """(T + 1, feet): how high the lowest point of each is over the ground, at most 1 m."""
     bodies: tuple[str, ...]
     feet: tuple[str, ...]
+    """Which bodies that is told of: all of them, where nobody says which are feet."""
     dt: float
     horizon: int
     """Steps that there were to use."""

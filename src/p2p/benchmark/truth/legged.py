@@ -101,13 +101,13 @@ def follow(model: mujoco.MjModel, qpos: Floats, dt: float, horizon: int) -> Legg
         mujoco.mj_kinematics(model, data)
         xpos.append(data.xpos[root:].copy())
         rotation.append(data.xmat[root].reshape(3, 3).copy())
-        gaps.append([_gap(model, data, ground, int(part)) for part in parts])
-    gap = np.array(gaps)
-    is_foot = gap[0] < gap[0].min() + FOOT_M
+        gaps.append([gap(model, data, ground, int(part)) for part in parts])
+    gap_of = np.array(gaps)
+    is_foot = gap_of[0] < gap_of[0].min() + FOOT_M
     owners = model.geom_bodyid[parts]
     seen = (xpos[0] - xpos[0][0]) @ rotation[0]  # from the robot: forward, left, up
     feet = sorted(set(owners[is_foot]), key=lambda body: _place(seen[body - root]))
-    touches = gap < TOUCH_M
+    touches = gap_of < TOUCH_M
     contact = np.stack(
         [touches[:, is_foot & (owners == body)].any(axis=1) for body in feet], axis=-1
     )
@@ -118,7 +118,7 @@ def follow(model: mujoco.MjModel, qpos: Floats, dt: float, horizon: int) -> Legg
         xpos=np.concatenate([world, np.stack(xpos)], axis=1),
         rotation=np.stack(rotation),
         foot_heights=np.stack(
-            [gap[:, is_foot & (owners == body)].min(axis=1) for body in feet], axis=-1
+            [gap_of[:, is_foot & (owners == body)].min(axis=1) for body in feet], axis=-1
         ),
         bodies=("world", *names),
         feet=tuple(model.body(body).name for body in feet),
@@ -129,9 +129,10 @@ def follow(model: mujoco.MjModel, qpos: Floats, dt: float, horizon: int) -> Legg
     )
 
 
-def _gap(model: mujoco.MjModel, data: mujoco.MjData, ground: Sequence[int], part: int) -> float:
-    """How far a part is from the ground, at most a metre."""
-    return min(float(mujoco.mj_geomDistance(model, data, g, part, 1.0, None)) for g in ground)
+def gap(model: mujoco.MjModel, data: mujoco.MjData, ground: Sequence[int], part: int) -> float:
+    """How far a geom is from those of the ground, at most a metre."""
+    gaps = (float(mujoco.mj_geomDistance(model, data, g, part, 1.0, None)) for g in ground)
+    return min(gaps, default=1.0)
 
 
 def _place(foot: Floats) -> tuple[float, float]:

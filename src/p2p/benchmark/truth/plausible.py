@@ -7,7 +7,7 @@ all the same. Everything is read off recorded positions and MuJoCo's own contact
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ AT_STOP = 0.01
 """Of a joint's range."""
 MIDDLE_M = 0.03
 """Joints no farther from the trunk's middle belong to no side."""
+FLIGHT_S = 0.04
 LAND_S, DROP_S = 0.25, 2.0
 """What touches the ground so soon after it lands carries it; it is given this time to land."""
 
@@ -46,7 +47,7 @@ class Robot:
         m = self.model
         above = {body for j in self.driven for body in self._chain(int(m.jnt_bodyid[j]))}
         for body in sorted(above):
-            kinds = [int(m.jnt_type[j]) for j in self._joints(body)]
+            kinds = [int(m.jnt_type[j]) for j in self.joints(body)]
             slides = kinds.count(int(mujoco.mjtJoint.mjJNT_SLIDE))
             if int(mujoco.mjtJoint.mjJNT_FREE) in kinds or slides > 1:
                 return body
@@ -71,10 +72,10 @@ class Robot:
         return any(
             m.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE
             or (m.jnt_type[j] == mujoco.mjtJoint.mjJNT_SLIDE and abs(m.jnt_axis[j, 2]) > 0.9)
-            for j in self._joints(self.trunk)
+            for j in self.joints(self.trunk)
         )
 
-    def _joints(self, body: int) -> range:
+    def joints(self, body: int) -> range:
         first = int(self.model.body_jntadr[body])
         return range(first, first + int(self.model.body_jntnum[body]))
 
@@ -184,6 +185,12 @@ class Sight:
     ahead: float = 0.0
     """m/s, net, along where it pointed at the start; `aside` is to its left."""
     aside: float = 0.0
+    turned: float = np.nan
+    """rad/s, net, counterclockwise; NaN, which is objected to by nothing, where it cannot turn."""
+    strayed: float = 0.0
+    """m, at the farthest, from where it was at the start."""
+    flights: int = 0
+    """How often nothing of it touches the ground for FLIGHT_S or longer."""
     touching: Mapping[str, float] | None = None
     """Of each part that does not carry it: for which share of the time it is on the ground."""
 
@@ -218,6 +225,7 @@ def _watch_trunk(robot: Robot, qpos: Floats, sight: Sight, dt: float) -> Sight:
     first = start.xmat[trunk].reshape(3, 3).copy()
     sunk = tilted = deep = 0
     touched: dict[int, int] = {}
+    places, headings, aloft = [start.xpos[trunk, :2].copy()], [0.0], []
     data = robot.at(robot.start)
     for pose in qpos[1:]:
         data.qpos[:] = pose
@@ -226,10 +234,15 @@ def _watch_trunk(robot: Robot, qpos: Floats, sight: Sight, dt: float) -> Sight:
         for body in touching.keys() - robot.carriers:
             touched[body] = touched.get(body, 0) + 1
         deep += any(depth > DEEP_M for depth in touching.values())
-        upright = float((data.xmat[trunk].reshape(3, 3) @ first.T)[2, 2])
+        aloft.append(not touching)
+        turn = data.xmat[trunk].reshape(3, 3) @ first.T
+        places.append(data.xpos[trunk, :2].copy())
+        headings.append(float(np.arctan2(turn[1, 0], turn[0, 0])))
+        upright = float(turn[2, 2])
         tilted += upright < np.cos(TILTED_RAD)
         sunk += robot.can_fall and float(data.xpos[trunk, 2]) < SUNK * robot.height
     steps = len(qpos) - 1
+    free = model.jnt_type[robot.joints(trunk)[0]] == mujoco.mjtJoint.mjJNT_FREE
     ahead = first[:2, 0] / max(float(np.linalg.norm(first[:2, 0])), 1e-9)
     went = (data.xpos[trunk] - start.xpos[trunk])[:2] / (steps * dt)
     return Sight(
@@ -242,8 +255,20 @@ def _watch_trunk(robot: Robot, qpos: Floats, sight: Sight, dt: float) -> Sight:
         weaker_side=_weaker_side(robot, qpos),
         ahead=float(went @ ahead),
         aside=float(went @ np.array([-ahead[1], ahead[0]])),
+        turned=float(np.unwrap(headings)[-1]) / (steps * dt) if free else np.nan,
+        strayed=float(np.linalg.norm(np.array(places) - places[0], axis=1).max()),
+        flights=_flights(aloft, max(1, round(FLIGHT_S / dt))),
         touching={robot.name(b): n / steps for b, n in touched.items()} if robot.can_fall else {},
     )
+
+
+def _flights(aloft: Sequence[bool], least: int) -> int:
+    """How many last for so many steps and end in a landing."""
+    count = lasted = 0
+    for off in aloft:
+        count += not off and lasted >= least
+        lasted = lasted + 1 if off else 0
+    return count
 
 
 def _at_stops(robot: Robot, qpos: Floats) -> float:
@@ -291,7 +316,8 @@ ASKED_FOR: Mapping[str, str] = {
     "parts": f"{_LOW}|{_OVER}|knee|hand|elbow|front leg",
     "trembling": r"shak|trembl|vibrat|shiver|jitter|twitch",
     "stops": r"stop|limit|stretch|fold|tuck|far as",
-    "sided": r"one leg|one foot|left|right|limp|wave|raise|lift|stand|still|balance|spin|turn",
+    "sided": r"one leg|one foot|(left|right) (leg|foot|side|arm|hand|front|hind|rear)|limp|wave|"
+    r"raise|lift|stand|still|balance|spin|turn",
 }
 """Words of a prompt that ask for what a person would otherwise object to."""
 _SEVERAL = r"\b(then|after|circle|around|turn|spin|return|come back|and back|spot|place|zigzag)"
@@ -309,6 +335,14 @@ _DIRECTIONS: Mapping[str, tuple[float, float]] = {
 _SPEED = r"(\d+(?:\.\d+)?|half a)\s*(?:m/s|met(?:re|er)s? per second|met(?:re|er)s? a second)"
 SLOWEST = 0.05
 """m/s, net: whoever goes slower hardly gets anywhere."""
+_PARTS = r"\b(then|after|until|return|back and forth|come back|first|corner)\b"
+_STILL = r"\b(stand still|stay (where|in|still|put)|in place|on the spot|do not move|motionless)\b"
+_TURNS = r"\b(turn|spin|rotate|pirouette|twirl|whirl)"
+_CLOCKWISE, _COUNTER = r"\b(clockwise|right)\b", r"\b(counter-?\s?clockwise|anti-?clockwise|left)\b"
+_HOPS: Mapping[str, int] = {r"hop(s|ping)?|bounc\w+|skip(s|ping)?": 3, r"jump\w*|leap\w*": 1}
+_NOT = r"\b(without|never|not|no|don't)\s+(\w+\s+)?"
+TURNS_SLOWLY, AWAY_M = 0.1, 1.0
+"""rad/s, net: less is no turning; m from the start: farther is not staying."""
 
 
 def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
@@ -338,7 +372,25 @@ def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
         ("sided", mean("weaker_side") < 0.25, f"one side moves {mean('weaker_side'):.0%} as much"),
     ]
     texts = [objection for kind, seen, objection in found if seen and not asked(kind)]
-    return (*texts, *_travel(text, mean("ahead"), mean("aside")))
+    return (*texts, *_travel(text, mean("ahead"), mean("aside")), *_task(text, mean))
+
+
+def _task(text: str, mean: Callable[[str], float]) -> Iterator[str]:
+    """Staying, turning and leaving the ground, where the words ask for nothing but one motion."""
+    if re.search(_PARTS, text):
+        return
+    if re.search(_STILL, text) and mean("strayed") > AWAY_M:
+        yield f"gets {mean('strayed'):.1f} m away from its place"
+    if re.search(_TURNS, text) and not re.search(_GOING, text):
+        left, right = re.search(_COUNTER, text), re.search(_CLOCKWISE, text)
+        rate = mean("turned")
+        along = rate if left else -rate if right else abs(rate)
+        if along < TURNS_SLOWLY:
+            yield f"turns {along:.2f} rad/s the asked way"
+    for words, least in _HOPS.items():
+        asked = re.search(rf"\b({words})\b", text)
+        if asked and not re.search(rf"{_NOT}({words})\b", text) and mean("flights") < least:
+            yield f"leaves the ground {mean('flights'):.1f} times in an episode"
 
 
 def _travel(text: str, ahead: float, aside: float) -> tuple[str, ...]:
