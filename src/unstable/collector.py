@@ -121,8 +121,9 @@ class Collector:
         )  # fmt: skip
         _check_games(self.matches, compact_views, random_opening_moves)
         if training_envs:
-            own = [a.sampling_params for a in actors or () if isinstance(a, VLLMActor)]
-            _check_sampling([Sampling.of(vllm_config), *own])
+            # Handles of Ray actors do not say theirs.
+            own = [getattr(actor, "sampling_params", None) for actor in actors or ()]
+            _check_sampling([Sampling.of(vllm_config), *filter(None, own)])
         self.num_actors, self.vllm_config = num_actors, dict(vllm_config)
         self.max_eval_games_per_ckpt = max_eval_games_per_ckpt
         self.filter_opponent_invalid = filter_opponent_invalid
