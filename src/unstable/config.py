@@ -196,43 +196,6 @@ def recipe(model: str | None) -> Path:
     return Path(__file__).parent / "recipes" / name
 
 
-def with_games(
-    config: RunConfig,
-    env_ids: tuple[str, ...] = (),
-    opponents: tuple[str, ...] = (),
-    players: int | None = None,
-) -> RunConfig:
-    """The same run on these games, measured against these opponents; none: as it is.
-
-    Args:
-        config: of the run.
-        env_ids: the games.
-        opponents: against whom it is measured.
-        players: of a game; None: as it was, or as `unstable games` says.
-
-    Raises:
-        ConfigError: a game does not run here.
-    """
-    from unstable.games.catalog import fewest_players
-    from unstable.games.runner import GameError
-
-    changes: dict[str, Any] = {}
-    if env_ids or players:
-        template = config.games.train[0][2]
-        before = {env_id: n for env_id, n, _ in config.games.train}
-        try:
-            changes["train"] = tuple(
-                (env_id, players or before.get(env_id) or fewest_players(env_id), template)
-                for env_id in env_ids or before
-            )
-        except GameError as error:
-            raise ConfigError(f"games: {error}") from error
-        changes["evaluate"] = ()
-    if opponents:
-        changes["opponent"] = opponents
-    return config.model_copy(update={"games": config.games.model_copy(update=changes)})
-
-
 def load_config(path: Path, **changes: Any) -> RunConfig:
     """Read a TOML file; `changes` come over it.
 

@@ -70,7 +70,7 @@ def test_random_legal_players_never_make_an_invalid_move(env_id):
         assert set(rewards) == set(range(game.num_players))
         assert game.turns == len(game.action_seq()) > 0
         outcomes.add(rewards[0])
-    assert len(outcomes) > 1  # not always the same seat wins
+    assert game.num_players == 1 or len(outcomes) > 1  # not always the same seat wins
 
 
 @pytest.mark.parametrize("env_id", WITH_DICE)
@@ -153,11 +153,11 @@ def test_with_three_players_the_game_goes_on_without_who_was_invalid():
 
 def test_a_move_of_nonsense_never_hangs_a_game():
     for env_id in GAMES:
-        game = GameRunner(env_id, 2, 0, max_moves=200)
+        game = GameRunner(env_id, fewest_players(env_id), 0, max_moves=200)
         while not game.done:
             game.observe()
             game.step("\\boxed{ \x00 [")
-        assert set(game.rewards) == {0, 1}
+        assert set(game.rewards) == set(range(game.num_players))
 
 
 def test_a_game_without_end_is_an_error():

@@ -42,7 +42,7 @@ class EnginePlayer:
         seed = sampling_seed(self._spec, self._seat, game.turns)
         asked: str | list[int]
         if self._last is None:
-            asked = prompt = format_prompt(key, turn.observation, tokenizer, game.num_players)
+            asked = prompt = format_prompt(key, turn.observation, tokenizer, self._spec.num_players)
         else:
             before, stopped = self._last, self._last.finish_reason == "stop"
             tokens = (*before.prompt_ids, *before.token_ids)
@@ -75,7 +75,7 @@ class RemotePlayer:
         self._model, self._sampling, self._timeout = model, sampling, timeout
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        messages = _messages(self._agent, turn.observation, game.num_players)
+        messages = _messages(self._agent, turn.observation, self._spec.num_players)
         seed = sampling_seed(self._spec, self._seat, game.turns)
         sampling = Sampling(
             self._sampling.temperature, self._sampling.top_p, self._sampling.max_tokens, seed

@@ -178,7 +178,7 @@ def train(
       unstable train my_run.toml --json
     """
     from unstable.commands.tiny import base_model
-    from unstable.config import ConfigError, load_config, recipe, with_games
+    from unstable.config import ConfigError, load_config, recipe
     from unstable.core import new_run_dir
     from unstable.run.folder import RunFolder
 
@@ -187,7 +187,7 @@ def train(
     changes: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
     if output_dir is not None:
         changes["output_dir"] = output_dir
-    from unstable.run.parts import check
+    from unstable.run.parts import check, with_games
 
     try:
         asked = load_config(config or recipe(model), **changes)

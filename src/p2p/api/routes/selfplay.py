@@ -136,8 +136,8 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
         if opponent not in options.opponents:
             known = ", ".join(options.opponents)
             raise BadRequest(f"opponents: {opponent!r} is none of {known}; others: unstable train")
-    from unstable.config import ConfigError, load_config, recipe, with_games
-    from unstable.run.parts import check
+    from unstable.config import ConfigError, load_config, recipe
+    from unstable.run.parts import check, with_games
 
     # The recipe's name is that of its game.
     name = "-".join(env_id.split("-")[0].lower() for env_id in body.games)[:NAME_LENGTH]
