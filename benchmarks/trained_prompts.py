@@ -247,7 +247,10 @@ def report(rows: list[Row], lines: list[str]) -> str:
         "Prompts that were written before their author had seen the words of the built-in author. "
         "One iteration each, `--model builtin`, a pass confirmed on 16 held-out seeds. The ground "
         "truth is the mean of five or ten further episodes in plain Gymnasium, by positions and "
-        "contacts, and what a person would object to."
+        "contacts, and what a person would object to. The opposite of running forward was read as "
+        "running forward at first, and trained after the words were revised with these prompts in "
+        "view; the other five before. That a gallop is told by its strides was added to the ground "
+        "truth after its session, which without it counts as a false fail."
     )
     return "\n".join(
         [
