@@ -35,7 +35,8 @@ def test_a_good_proposal_becomes_the_intent() -> None:
 
 def test_what_goes_without_saying_is_added_by_itself() -> None:
     upright = criterion("upright", "posture", event="fell", comparison="at_most", threshold=0)
-    client = elicitor(IntentProposal(criteria=FIVE), IntentProposal(criteria=(*FIVE, upright)))
+    again = upright.model_copy(update={"description": "in other words"})
+    client = elicitor(IntentProposal(criteria=FIVE), IntentProposal(criteria=(*FIVE, again)))
     for _ in range(2):  # who repeats it has it once
         assert elicit(client, "run", "Hopper-v5", usual=(upright,)).criteria == (*FIVE, upright)
     request = blocks(prompt_text(client.asked[0]))[0][1]

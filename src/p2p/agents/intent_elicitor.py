@@ -138,8 +138,15 @@ def check_proposal(
 
 def _with_usual(proposal: IntentProposal, usual: Sequence[Criterion]) -> tuple[Criterion, ...]:
     """The criteria of a proposal, then those that go without saying; repeated ones count once."""
-    kept = [each for each in usual if each.id not in proposal.left_out]
-    return (*(each for each in proposal.criteria if each not in kept), *kept)
+    kept = {each.id: each for each in usual if each.id not in proposal.left_out}
+
+    def repeats(criterion: Criterion) -> bool:
+        same = kept.get(criterion.id)
+        return same is not None and same == criterion.model_copy(
+            update={"title": same.title, "description": same.description}
+        )
+
+    return (*(each for each in proposal.criteria if not repeats(each)), *kept.values())
 
 
 def _in_words(criterion: Criterion) -> str:
