@@ -16,6 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 IMPORT_NAMES = {
     "PIL": "pillow",
+    "dotenv": "python_dotenv",
     "isaaclab_newton": "isaaclab",
     "isaaclab_tasks": "isaaclab",
     "openai": "pydantic_ai_slim",  # its extra of that name

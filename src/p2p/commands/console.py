@@ -58,7 +58,7 @@ UnsafeFlag = Annotated[
 EXIT_INTERRUPTED = 130
 DISK_ERRORS = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO,
-    errno.ELOOP, errno.EFBIG, errno.ENODEV, errno.ENXIO,  # of `files.open_data`, for what is foreign
+    errno.ELOOP, errno.EFBIG, errno.ENODEV, errno.ENXIO,  # of `files.open_data`: foreign
 )  # fmt: skip
 """Errors that are the disk's or its owner's, whichever command meets them; others are ours."""
 
