@@ -16,6 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 IMPORT_NAMES = {
     "PIL": "pillow",
+    "dotenv": "python_dotenv",
     "httpx2": "pydantic_ai_slim",  # of its extras openai and anthropic
     "isaaclab_newton": "isaaclab",
     "isaaclab_tasks": "isaaclab",

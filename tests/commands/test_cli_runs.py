@@ -32,9 +32,7 @@ def session(tmp_path: Path, p2p: Cli, trained_run: IterationRecord) -> SessionRe
     for number, score, run_ids in ((1, 0.9, ("base_seed_1", "base_seed_2")), (2, 0.4, ("b",))):
         iteration = record.iteration(number)
         for run_id in run_ids:
-            (iteration.path / run_id).mkdir(parents=True)
-            for part in trained_run.path.iterdir():
-                (iteration.path / run_id / part.name).symlink_to(part)
+            shutil.copytree(trained_run.path, iteration.path / run_id)
         iteration.best_run.save(BestRun(run_id=run_ids[-1], step=EARLY, score=score))
         iteration.save_judgment(judgment(score))
     result = SessionResult(

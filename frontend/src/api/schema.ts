@@ -3179,11 +3179,6 @@ export interface components {
              * @default true
              */
             videos: boolean;
-            /**
-             * Unsafe Local
-             * @default false
-             */
-            unsafe_local: boolean;
         };
         /**
          * LoopIterationSummary

@@ -54,7 +54,7 @@ def _times(video: Path) -> list[float]:
     import av
 
     try:
-        with open_data(video) as data, av.open(data) as container:
+        with open_data(video) as data, av.open(data, "r") as container:
             stream = container.streams.video[0]
             base = float(stream.time_base or 0)
             stamps = sorted(p.pts for p in container.demux(stream) if p.pts is not None)
@@ -74,7 +74,7 @@ def _pictures(video: Path) -> Iterator[Image.Image]:
     import av
     from PIL import Image
 
-    with open_data(video) as data, av.open(data) as container:
+    with open_data(video) as data, av.open(data, "r") as container:
         for frame in container.decode(video=0):
             yield Image.fromarray(frame.to_ndarray(format="rgb24"))
 
