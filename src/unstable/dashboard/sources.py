@@ -27,7 +27,7 @@ from typing import Annotated, Any, NotRequired, TextIO, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from unstable.dashboard.view import COLLECTED, SourceError, View, local_gpus, make_view
+from unstable.dashboard.view import SourceError, View, local_gpus, make_view
 from unstable.evaluation import Evaluation
 from unstable.run.folder import RunFolder
 from unstable.utils.files import open_data, read_json, to_json
@@ -70,7 +70,9 @@ _Interface = TypedDict(
         "run_name": str, "step": Count, "inference": dict[str, _Numbers], "gpu_tok_s": _Numbers,
         "scalars": _Numbers, "TS": dict[str, _Rating], "match_counts": list[tuple[str, str, Count]],
         "exploration": dict[str, _Numbers], "counts": dict[str, Finite], "latest_game": str,
-        "write_failures": Finite | None, **dict.fromkeys(COLLECTED, Finite | None),
+        "write_failures": Finite | None, "Win Rate": Finite | None, "Reward": Finite | None,
+        "Game Length": Finite | None, "Format Success Rate": Finite | None,
+        "Invalid Move Rate": Finite | None, "Response Length (char)": Finite | None,
     },
     total=False,
 )  # fmt: skip
@@ -127,7 +129,7 @@ class RunFiles:
             raise SourceError(f"{run} is no run: it has neither {INTERFACE} nor {METRICS}")
         self._metrics, self._games = Tail(run / METRICS, run), Tail(run / GAMES, run)
         self._solved = Tail(run / EXPLOITABILITY, run)
-        self._exploitability: dict[tuple[str, str], float] = {}
+        self._exploitability: dict[tuple[str, str], float | None] = {}
         self._learner: dict[str, list[float | None]] = {}
         self._step = 0
         self._updated: deque[tuple[int, float]] = deque(maxlen=PACE + 1)
