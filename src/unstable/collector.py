@@ -565,8 +565,7 @@ def _check_sampling(samplings: Sequence[Sampling]) -> None:
         if sampling.top_p < 1.0:
             raise ValueError(
                 f"top_p is {sampling.top_p:g}: it leaves out tokens that the learner counts, and"
-                " gradients would be biased; set it to 1 for training (of a run that is resumed, in"
-                " its config.json)"
+                " gradients would be biased; set it to 1 for training"
             )
         if sampling.temperature <= 0.0:
             raise ValueError(

@@ -127,6 +127,17 @@ def test_a_run_that_another_process_has_keeps_its_updates(
     assert contents(run) == before
 
 
+def test_a_run_that_left_out_tokens_is_resumed_without_that(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = json.loads((run / "config.json").read_text())
+    asked["sampling"]["top_p"] = 0.95
+    (run / "config.json").write_text(json.dumps(asked))
+    assert resume(run, "--updates", "3") == 0
+    assert "top_p: 1, not 0.95" in capsys.readouterr().err
+    assert RunFolder(run).config().sampling.top_p == 1
+
+
 def test_more_updates_are_kept_with_the_run(run: Path) -> None:
     assert resume(run, "--updates", "3") == 0
     assert learned_steps(run) == [1, 2, 3]

@@ -234,16 +234,21 @@ def resume(
         raise UsageError(str(error)) from error
     if updates is not None:
         asked = asked.model_copy(update={"updates": updates})
+    if asked.sampling.top_p < 1:  # as runs of earlier versions were made
+        err.print(f"top_p: 1, not {asked.sampling.top_p:g}: training needs all of the distribution")
+        sampling = asked.sampling.model_copy(update={"top_p": 1.0})
+        asked = asked.model_copy(update={"sampling": sampling})
     _run(asked, folder, base_model(asked, quiet=as_json), as_json=as_json)
 
 
 def _run(config: RunConfig, folder: RunFolder, model: str, *, as_json: bool) -> None:
     from unstable.config import ConfigError
+    from unstable.run.folder import own_parts
     from unstable.run.start import RUN_ERRORS, start
 
     if not as_json:
         err.print(f"run: {folder.path}", soft_wrap=True)
-    again = f"resume with: unstable resume {folder.path}"
+    again = f"resume with: unstable resume {folder.path}{' --trust' * bool(own_parts(config))}"
     try:
         with TrainingBar(quiet=as_json) as view:
             result = start(config, folder, model, view)
