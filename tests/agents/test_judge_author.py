@@ -177,6 +177,19 @@ def test_models_judge_only_what_no_rule_measures(tmp_path: Path) -> None:
     assert amended.code == GOOD
 
 
+def test_an_easy_part_of_a_task_is_no_easy_task() -> None:
+    anything = GOOD.replace("min(1.0, length / 100)", "1.0")
+    upright = next(c for c in implied_criteria("Hopper-v5", "hop") if c.id == "stays_upright")
+    hard = upright.model_copy(update={"category": "task"})
+    intent = INTENT.model_copy(update={"criteria": (*INTENT.criteria, hard)})
+    client = ScriptedClient({"judge_author": in_turn(draft(anything))})
+    authored = write_judge(client, intent, CONFIG, review=False)
+    request = blocks(prompt_text(client.asked[0]))[0][1]
+    assert isinstance(request, JudgeRequest)
+    assert [each.id for each in request.criteria] == ["stays", "calm"]
+    assert authored.valid
+
+
 def write_judge_by_rule(intent: Intent) -> str:
     return write_by_rule(
         JudgeRequest(prompt="", env_id="Hopper-v5", criteria=intent.criteria, columns={})

@@ -97,6 +97,7 @@ def write_judge(
         return AuthoredCode(code=rules, author=BUILTIN, valid=True)
     judge = JudgeAuthor(client, intent.model_copy(update={"criteria": asked}), config)
     judge.amended, judge.amendments = code.partition(BY_RULE)[0], amendments
+    judge.rules, judge.measured = rules, intent.measured
     with _trial(config) as judge.trial:
         authored = judge.write(review=review)
     if not authored.valid:
@@ -121,6 +122,10 @@ class JudgeAuthor(CodeAuthor):
     amended: str = ""
     """The judge that is amended; empty: there is none yet."""
     amendments: tuple[str, ...] = ()
+    rules: str = ""
+    """The judge by rule of the criteria that this one is not asked for."""
+    measured: tuple[Criterion, ...]
+    """All criteria: a task is met without skill only where each of its parts is."""
 
     def request(self) -> JudgeRequest:
         return JudgeRequest(
@@ -145,10 +150,10 @@ class JudgeAuthor(CodeAuthor):
 
     def check(self, code: str) -> CheckOutcome:
         opinions = run_judge(
-            code,
+            with_rules(code, self.rules),
             [file for file, _ in self.trial.values()],
             [summary for _, summary in self.trial.values()],
-            self.intent.criteria,
+            self.measured,
         )
         reasons: dict[str, str] = {}
         for name, opinion in zip(self.trial, opinions, strict=True):
@@ -165,7 +170,7 @@ class JudgeAuthor(CodeAuthor):
                 act: [o for name, o in zip(self.trial, opinions, strict=True) if act in name]
                 for act in ("zero actions", "random actions")
             },
-            self.intent.criteria,
+            self.measured,
         )
         measured = "\n".join((_describe(list(self.trial), opinions), *easy.notes))
         return CheckOutcome(tuple(problems) or easy.problems, measured)
