@@ -17,6 +17,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 IMPORT_NAMES = {
     "PIL": "pillow",
     "dotenv": "python_dotenv",
+    "typing_extensions": "pydantic",  # whose models need its TypedDict below Python 3.12
     "httpx2": "pydantic_ai_slim",  # of its extras openai and anthropic
     "isaaclab_newton": "isaaclab",
     "isaaclab_tasks": "isaaclab",

@@ -44,6 +44,12 @@ _MARKS = (
 """Files that only a folder of data has."""
 
 
+def is_session(folder: Path) -> bool:
+    """Whether a folder holds a session or plain training runs."""
+    named = ("session.json", "loop_history.json")
+    return any((folder / name).is_file() for name in named) or any(folder.glob("iter_*/"))
+
+
 def holds_data(folder: Path) -> bool:
     """Whether it is the folder of a session, a benchmark, an iteration or a run."""
     has = lambda name: os.path.lexists(folder / name)  # noqa: E731

@@ -192,7 +192,7 @@ def test_a_run_that_cannot_be_is_refused_in_the_words_of_the_checker(
 ) -> None:
     refused = player.post("/api/selfplay", json={"games": ["Nothing-v0"]})
     assert refused.status_code == 422
-    assert "Nothing-v0 cannot be played here" in refused.json()["detail"]
+    assert "'Nothing-v0' is none of GET /api/selfplay/options" in refused.json()["detail"]
     named = player.post("/api/selfplay", json={"opponents": ["openai:gpt"]})
     assert (named.status_code, "opponents" in named.json()["detail"]) == (422, True)
     assert player.post("/api/selfplay", json={"nodes": ["none"]}).status_code == 422

@@ -24,6 +24,8 @@ def tree(root: typer.Typer = app) -> dict[tuple[str, ...], Any]:
     for name, command in typer.main.get_command(root).commands.items():  # type: ignore[attr-defined]
         inner = getattr(command, "commands", {})
         commands |= {(name, each): inner[each] for each in inner}
+        if command.hidden:
+            continue
         if not inner or name == "benchmark":
             commands[(name,)] = command
     return commands

@@ -9,6 +9,7 @@ from p2p.inference.providers import (
     PROVIDERS,
     choose_model,
     environment_variables,
+    http_client,
     make_model,
     split_model,
 )
@@ -81,9 +82,13 @@ def test_a_missing_key_is_named(provider):
         choose_model(f"{provider}:some-model")
 
 
+def make(name):
+    return make_model(name, http_client())
+
+
 def test_a_missing_address_is_named():
     with pytest.raises(RequestRejected, match="set OPENAI_BASE_URL"):
-        make_model("openai-compatible:x")
+        make("openai-compatible:x")
 
 
 @pytest.mark.parametrize("provider", [name for name in PROVIDERS if name != BUILTIN])
@@ -91,7 +96,7 @@ def test_every_provider_makes_a_model_of_that_name(monkeypatch, provider):
     set_keys(monkeypatch, *KEYS)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
     get_settings.cache_clear()
-    assert make_model(f"{provider}:some/model").model_name == "some/model"
+    assert make(f"{provider}:some/model").model_name == "some/model"
 
 
 def test_a_job_gets_the_key_and_address_of_its_provider_only():
@@ -105,13 +110,13 @@ def test_a_job_gets_the_key_and_address_of_its_provider_only():
 def test_an_address_from_the_settings_is_where_the_model_is_asked(monkeypatch):
     monkeypatch.setenv("OLLAMA_URL", "http://localhost:7/")
     get_settings.cache_clear()
-    assert make_model("ollama:x").base_url.rstrip("/") == "http://localhost:7/v1"
+    assert make("ollama:x").base_url.rstrip("/") == "http://localhost:7/v1"
 
 
 def test_what_a_provider_says_of_a_name_is_passed_on(monkeypatch):
     set_keys(monkeypatch, "openrouter")
     with pytest.raises(RequestRejected, match="upstream provider"):
-        make_model("openrouter:no-slash")
+        make("openrouter:no-slash")
 
 
 def test_keys_of_all_providers_are_secrets(monkeypatch):

@@ -14,18 +14,22 @@ from model_wire import Received
 from p2p.agents.builtin import answer_request, requests_in
 from p2p.inference.question import InferenceError
 
+REWORDED = " (in other words)"
+"""Behind every measure, so that no rule measures it to the letter and a judge has to be written."""
+
 
 def played_by_builtin(received: Received) -> Reply:
     """What the built-in author says to this request."""
     try:
-        answer = answer_request(requests_in(received.user_texts))
+        texts = [text.replace(REWORDED, "") for text in received.user_texts]
+        answer = answer_request(requests_in(texts))
     except InferenceError as error:
         return Failure(400, str(error))
     value = answer.model_dump(mode="json")
     role, request = received.block
     if role == "intent_elicitor" and value["criteria"]:
-        # What goes without saying and what was asked for already says: "never drops the pole".
-        given = {criterion["id"] for criterion in value["criteria"]}
-        said = [each["id"] for each in request.get("usual", []) if each["id"] not in given]
-        value["assumptions"] = [f"{name}: what was asked for says it already" for name in said]
+        # What was asked for has them already, such as "never drops the pole".
+        value["left_out"] = dict.fromkeys(request.get("usual", {}), "asked for already")
+        for criterion in value["criteria"]:
+            criterion["measure"] += REWORDED
     return Answer(value)

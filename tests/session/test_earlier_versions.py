@@ -126,6 +126,7 @@ def test_no_record_of_earlier_fields_is_unreadable() -> None:
             error["loc"]
             for error in raised.value.errors()
             if error["type"] in ("extra_forbidden", "missing")
+            and error["loc"] != ("unsafe_local",)  # dropped where a session is read
         ]
         assert not unknown, record["record"]
 

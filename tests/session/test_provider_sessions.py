@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from model_servers import Answer, Failure, ProviderName, Reply
 from model_wire import TOKENS_IN, TOKENS_OUT, Received
-from played_by_builtin import played_by_builtin
+from played_by_builtin import REWORDED, played_by_builtin
 from provided_session import ProvidedSessions, events, provided_sessions, roles
 
 from p2p.contracts import SessionResult
@@ -45,7 +45,10 @@ def outcome(session: SessionRecord, result: SessionResult) -> dict[str, Any]:
             (reward.code, judgment, revision and (revision.changes, revision.hp_changes))
         )
     return {
-        "criteria": intent.criteria,
+        "criteria": [
+            each.model_copy(update={"measure": each.measure.removesuffix(REWORDED)})
+            for each in intent.criteria
+        ],
         "judge": judge.code,
         "iterations": iterations,
         "status": result.status,

@@ -380,7 +380,7 @@ def test_a_directory_that_holds_another_run_is_reported_and_kept(
     aggregation = train([PLAIN], [1])
     (result,) = aggregation.configs[0].per_seed
     assert result.status == "error"
-    assert "another configuration" in (result.error or "")
+    assert "holds another run" in (result.error or "")
     assert files_and_times(record) == before
 
 

@@ -130,7 +130,7 @@ def test_a_complete_run_is_not_done_again_and_another_one_is_refused(
     heard: list[WorkerMessage] = []
     summary = run_training(small_config, batched_reward, trained_run, on_message=heard.append)
     assert (summary, heard) == (trained_run.read_summary(), [])
-    with pytest.raises(TrainingFailed, match="another configuration"):
+    with pytest.raises(TrainingFailed, match="holds another run"):
         run_training(small_config.with_updates(seed=2), batched_reward, trained_run)
     assert trained_run.derive_status() == "completed"
 

@@ -17,7 +17,7 @@ SETTINGS: dict[str, Any] = {
     "updates": 2,
     "seed": 5,
     "eval_games": 12,
-    "sampling": {"temperature": 0.6, "top_p": 0.9, "max_tokens": 4},
+    "sampling": {"temperature": 0.6, "top_p": 1.0, "max_tokens": 4},
     "games": {
         "evaluate": [["TicTacToe-v0-train", 2, "bare"], ["Nim-v0-train", 2, "bare"]],
         "opponent": ["random-legal", "first-checkpoint"],

@@ -104,7 +104,8 @@ def test_a_resumed_run_drops_the_training_games_that_it_plays_again(tmp_path):
             first.add_transcript({"id": f"{kind}-{step}", "kind": kind, "moves": []})
     with (tmp_path / "games" / "train.jsonl").open("a") as torn:
         torn.write('{"step": 0, "id"')
-    Tracker("run", run_dir=tmp_path, writers=(), resume_step=1)
+    again = Tracker("run", run_dir=tmp_path, writers=(), resume_step=1)
+    again.load_state_dict(again.state_dict())
     assert [game["id"] for game in games(tmp_path, "train")] == ["train-0"]
     assert [game["id"] for game in games(tmp_path, "eval")] == ["eval-0", "eval-1"]
 

@@ -118,6 +118,7 @@ def test_a_run_uses_parts_of_ones_own_and_a_resumed_one_finds_them(
     del sys.modules["my_parts"], TEMPLATES["brief"]
     sys.path.remove(str(config.parent))
     assert run("resume", folder.path, "--updates", 2, "--json") == 2  # they would run unasked
+    assert "--trust" in json.loads(capsys.readouterr().out)["error"]
     assert run("resume", folder.path, "--updates", 2, "--trust", "--json") == 0
     assert json.loads(capsys.readouterr().out)["step"] == 2
     assert set(sys.modules["my_parts"].used) == parts

@@ -19,7 +19,7 @@ from p2p.api.metrics import MetricsReader
 from p2p.api.problems import NotFound
 from p2p.api.resources import ResourceHistory
 from p2p.api.views import training_runs
-from p2p.records.folder import is_session
+from p2p.files import is_session
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.scheduler.store import Store
 from p2p.settings import resolve_session_dir

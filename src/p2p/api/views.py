@@ -23,8 +23,8 @@ from p2p.api.schemas import (
 from p2p.benchmark.measuring import ground_truth
 from p2p.config import TrainConfig
 from p2p.contracts import EvalResult, SessionAnalysis
-from p2p.files import read_model
-from p2p.records.folder import EVALUATION_VIDEO, is_session
+from p2p.files import is_session, read_model
+from p2p.records.folder import EVALUATION_VIDEO
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken, candidate_rows
 from p2p.records.session_view import IterationView, RunView, SessionView, training_left

@@ -160,7 +160,9 @@ def play_policy(env_id: str, policy_file: Path, seeds: Sequence[int] = SEEDS) ->
 
     try:
         policy = Policy.load(policy_file)
-    except (PolicyFileError, OSError) as error:
+    except OSError as error:
+        raise NotPlayable(f"{policy_file}: {error.strerror}") from error
+    except PolicyFileError as error:
         raise NotPlayable(f"{policy_file}: {error}") from error
     if is_engine(engine_of(env_id)):
         return list(_play_in_engine(env_id, policy, seeds))

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from p2p.commands.console import UsageError, err, flag_names, refused, usage_errors
-from p2p.records.folder import is_session
+from p2p.files import is_session
 from p2p.session.options import Option
 
 if TYPE_CHECKING:

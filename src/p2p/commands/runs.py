@@ -24,7 +24,7 @@ from p2p.commands.console import (
     shown,
 )
 from p2p.commands.train import read_config
-from p2p.records.folder import is_session
+from p2p.files import is_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,12 +35,6 @@ _WITH_A_PROCESS: frozenset[StatusLiteral] = frozenset({"running", "paused"})
 _logger = logging.getLogger(__name__)
 
 
-def is_session(folder: Path) -> bool:
-    """Whether a folder holds a session or plain training runs."""
-    named = ("session.json", "loop_history.json")
-    return any((folder / name).is_file() for name in named) or any(folder.glob("iter_*/"))
-
-
 @dataclass(frozen=True)
 class ModelFile(Generic[Model]):
     """A JSON file that holds one record."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+QUICK_SECONDS = 0.05
+"""A call may keep everybody waiting for so long."""
 
 T = TypeVar("T")
 _CALLS: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
@@ -19,12 +22,14 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
 
     A call that never ends keeps its caller waiting and nobody else: other than those of
     `asyncio.to_thread`, the threads are not limited in number, and do not hold up a program's end.
+    Where calls are quick, nothing else happens meanwhile, so that their order is always the same.
     """
     future: Future[T] = Future()
     _CALLS.put((future, function, args))
     if not _IDLE.acquire(blocking=False):
         threading.Thread(target=_work, name="call", daemon=True).start()
-    return await asyncio.wrap_future(future)
+    wait([future], QUICK_SECONDS)
+    return future.result() if future.done() else await asyncio.wrap_future(future)
 
 
 def _work() -> None:
