@@ -125,6 +125,9 @@ def make_foreign_folder(trained: Path, place: Path) -> ForeignFolder:
     (folder.selfplay / "checkpoints" / "iteration-1" / "adapter_config.json").write_text(
         json.dumps({"base_model_name_or_path": str(folder.selfplay)})
     )
+    (folder.path / "suite.csv").write_text(
+        f"env_id,instruction\nHopper-v5,hop {ESCAPE}\nHopper-v5,{MARKUP}\nthere:Evil-v0,hop\n"
+    )
     for each in (folder.path, folder.session, folder.run, folder.selfplay):
         folder.add_modules(each)
     return folder

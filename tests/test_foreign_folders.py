@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.scheduler.records import JobSpec, RunSpec
 from p2p.scheduler.store import Store
 
+EARLIER_SESSION = Path(__file__).parent / "session" / "earlier_versions" / "59044ce.tar.xz"
 DEADLINE_S = 120
 DOORS = {
     "p2p show": ["show", "session_shared"],
@@ -36,6 +39,8 @@ DOORS = {
     "p2p play": ["play", "session_shared", "--output", "../play.mp4", "--size", "64"],
     "p2p export": ["export", "session_shared", "--to", "../exported"],
     "p2p benchmark report": ["benchmark", "report", "last"],
+    "p2p benchmark --csv": ["benchmark", "--csv", "suite.csv", "--dry-run"],
+    "p2p nodes": ["nodes", "list"],
     "p2p jobs": ["jobs", "list"],
     "p2p scheduler run": ["scheduler", "run", "--until-idle"],
     "unstable watch": ["selfplay", "--once"],
@@ -94,6 +99,35 @@ def test_no_code_runs_and_no_secret_leaves(
     assert folder.is_harmless()
     for path in (*tmp_path.glob("exported/**/*"), *tmp_path.glob("*.*")):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+
+def test_a_session_of_others_is_resumed_in_the_sandbox(tmp_path: Path) -> None:
+    folder = ForeignFolder(tmp_path / "shared", tmp_path / "outside")
+    folder.outside.mkdir()
+    folder.secret.write_text(SECRET)
+    with tarfile.open(EARLIER_SESSION) as archive:
+        archive.extractall(folder.session, filter="data")
+    shutil.rmtree(folder.run / "base_seed_1")  # what it had trained, with a reward that is honest
+    stored = json.loads((folder.session / "session.json").read_text())
+    stored["loop"]["unsafe_local"] = True
+    (folder.session / "session.json").write_text(json.dumps(stored))
+    attempt = (
+        f"try:\n    open({str(folder.canary)!r}, 'w').close()\nexcept OSError:\n    pass\n\n\n"
+    )
+    for record, source in (("iter_1/reward", "iter_1/reward_fn.py"), ("judge", "judge_fn.py")):
+        path = folder.session / f"{record}.json"
+        written = json.loads(path.read_text())
+        written["code"] = written["code"].replace("\ndef ", f"\n{attempt}def ", 1)
+        assert attempt in written["code"]
+        path.write_text(json.dumps(written))
+        (folder.session / source).write_text(written["code"])
+    folder.add_modules(folder.path)
+    folder.add_modules(folder.session)
+    go_through("p2p resume", folder)
+    assert attempt in (folder.run / "base_seed_1" / "reward_fn.py").read_text()
+    assert (folder.run / "base_seed_1" / "summary.json").exists()
+    assert (folder.run / "judgment.json").exists()
+    assert sorted(path.name for path in folder.outside.iterdir()) == ["secret"]
 
 
 def hostile_job(folder: ForeignFolder) -> JobSpec:

@@ -72,3 +72,9 @@ def test_bad_arguments(p2p: Cli, arguments: tuple[str, ...], told: str) -> None:
     outcome = p2p("check", *arguments)
     assert outcome.status == 2
     assert told in outcome.error
+
+
+def test_going_without_the_sandbox_is_refused_where_there_is_one(p2p: Cli) -> None:
+    shown = p2p("check", "halfcheetah_run_forward", "--unsafe-local")
+    assert shown.status == 2
+    assert "--unsafe-local: this kernel has a sandbox" in " ".join(shown.err.split())
