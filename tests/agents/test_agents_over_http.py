@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from model_servers import Failure, ModelServer
-from played_by_builtin import played_by_builtin
+from played_by_builtin import REWORDED, played_by_builtin
 
 from p2p.agents import builtin, requests
 from p2p.agents.intent_elicitor import elicit
@@ -56,5 +56,8 @@ def test_an_intent_is_the_same_whichever_way_it_was_asked_for(provider, tmp_path
             intent = elicit(client, sentence, env_id)
         finally:
             get_settings.cache_clear()
-    assert intent == expected.model_copy(update={"author": client.model})
+    criteria = tuple(
+        each.model_copy(update={"measure": each.measure + REWORDED}) for each in expected.criteria
+    )
+    assert intent == expected.model_copy(update={"author": client.model, "criteria": criteria})
     assert len(server.requests) == client.ledger.calls == 1
