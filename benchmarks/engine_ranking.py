@@ -282,22 +282,22 @@ def train(engine: str, name: str, seed: int, steps: int) -> Policy:
     """The last policy of a training. It is measured here, so the trainer does not evaluate it."""
     from importlib import import_module
 
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.worker import BACKENDS, choose_backend
+    from p2p.training.training_loop import TrainContext, TrainingLoop
+    from p2p.training.worker import LEARNERS, choose_backend
 
     config, code = configuration(engine, seed, steps), (REWARDS / f"{name}.py").read_text()
-    module = import_module(BACKENDS[choose_backend(config)])
-    trainer_class = module.FastTrainer if engine == "mujoco" else module.RslRlTrainer
+    module, learner = LEARNERS[choose_backend(config)]
     policies: list[Policy] = []
 
-    class Trainer(trainer_class):  # type: ignore[misc,valid-type]
-        def _evaluate(self, policy: Policy) -> None:
+    class Unmeasured(TrainingLoop):
+        def evaluate(self, policy: Policy) -> None:
             policies.append(policy)
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        trainer = Trainer(TrainContext(config, code, Path(folder), lambda _: None))
-        print(trainer.note)
-        trainer.run()
+        context = TrainContext(config, code, Path(folder), lambda _: None)
+        loop = Unmeasured(context, getattr(import_module(module), learner))
+        print(loop.note)
+        loop.run()
     return policies[-1]
 
 

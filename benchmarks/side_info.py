@@ -52,8 +52,8 @@ FORMS = {
 def iterations(env_id: str, rounds: int) -> dict[str, list[float]]:
     """CPU-seconds of each iteration of each form."""
     from p2p.config import TrainConfig
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.fast_trainer import FastTrainer
+    from p2p.training.ppo import PPO
+    from p2p.training.training_loop import TrainContext, TrainingLoop
 
     seconds: dict[str, list[float]] = {name: [] for name in FORMS}
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def iterations(env_id: str, rounds: int) -> dict[str, list[float]]:
         for name, (side_info, seen) in FORMS.items():
             config = TrainConfig(env_id=env_id, side_info=side_info, num_threads=1)
             context = TrainContext(config, REWARD.format(seen=seen), Path(folder), lambda _: None)
-            trainers[name] = FastTrainer(context)
+            trainers[name] = TrainingLoop(context, PPO)
         for turn in range(WARM_UP + rounds):
             for name, trainer in trainers.items():
                 began = time.process_time()

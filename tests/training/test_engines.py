@@ -271,7 +271,7 @@ def test_what_runs_in_an_engines_python_takes_an_older_mujoco():
 import sys
 sys.modules.update({"mujoco.batch": None, "jax": None})
 import p2p.agents.returns_worker, p2p.training.engines.child, p2p.training.reward.check_worker
-import p2p.training.base_trainer, p2p.training.engines.engine_env, p2p.training.worker
+import p2p.training.training_loop, p2p.training.engines.engine_env, p2p.training.worker
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 

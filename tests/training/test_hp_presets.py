@@ -10,11 +10,12 @@ from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, WorkerMessage
 from p2p.rewards import list_rewards
 from p2p.sandbox import gpu
-from p2p.training import fast_trainer, hp_presets
-from p2p.training.base_trainer import TrainContext
+from p2p.training import hp_presets
 from p2p.training.engines.table import engine_environments
 from p2p.training.env_spec import list_env_ids
 from p2p.training.hp_presets import PRESETS, QUICK, config_from_preset, preset_for, quick_config
+from p2p.training.training_loop import TrainContext
+from p2p.training.worker import train
 
 ENV_IDS = list_env_ids()
 
@@ -112,7 +113,7 @@ def test_every_preset_trains(tmp_path: Path, env_id: str) -> None:
     )  # fmt: skip
     heard: list[WorkerMessage] = []
     reward = list_rewards(env_id)[0].read()
-    fast_trainer.train(TrainContext(config, reward, tmp_path, heard.append))
+    train(TrainContext(config, reward, tmp_path, heard.append))
     (scalars,) = [message.scalars for message in heard if isinstance(message, ScalarsReady)]
     assert scalars.global_step == preset.batch_size
     assert all(map(math.isfinite, scalars.values.values()))

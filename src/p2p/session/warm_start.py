@@ -103,7 +103,7 @@ def _continue(
     state: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]], reward_code: str
 ) -> None:
     """Continue a run with its own seed; with another one it would do the very same."""
-    from p2p.training.base_trainer import state_for
+    from p2p.training.training_loop import state_for
 
     earlier = IterationRecord(state.parent.parent)
     for run, config in runs:

@@ -31,7 +31,7 @@ from p2p.training.policies.sb3_export import save_sb3_zip
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -166,6 +166,20 @@ START_POLICY = "start_policy.safetensors"
 """In the sandbox's folder: the policy that training starts from, where there is one."""
 
 
+Arrays = dict[str, "NDArray[Any]"]
+
+
+def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Put a part's arrays under a name of their own."""
+    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def part(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The arrays that `prefixed` put there."""
+    start = f"{prefix}/"
+    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
+
+
 class ResumeError(ValueError):
     """There is a state, but this run cannot continue from it."""
 
@@ -219,6 +233,16 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def state_names(folder: Path) -> Collection[str]:
+    """The names of the arrays of a saved state, without reading them; none if there is none."""
+    try:
+        with files.open_data(folder / FILE_NAME, MAX_STATE_BYTES) as stream:
+            header: object = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    except (OSError, ValueError):  # `load_state` says what is wrong with it
+        return ()
+    return header if isinstance(header, dict) else ()
 
 
 def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:

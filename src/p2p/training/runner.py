@@ -17,6 +17,7 @@ from typing import Literal
 from p2p import files
 from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import (
+    Alive,
     CheckpointInfo,
     EvalReady,
     Failed,
@@ -71,6 +72,9 @@ ON_THE_WAY = ("median",)
 """The episodes filmed of an intermediate checkpoint; of the selected one, all are."""
 
 
+FailureKind = Literal["reward", "environment", "config", "internal"]
+
+
 class TrainingFailed(Exception):
     """A run ended without a result.
 
@@ -81,7 +85,7 @@ class TrainingFailed(Exception):
 
     def __init__(
         self,
-        kind: Literal["reward", "environment", "config", "internal"],
+        kind: FailureKind,
         message: str,
         detail: str = "",
     ) -> None:
@@ -247,6 +251,9 @@ class _Run:
     warnings: list[str] = field(default_factory=list)
     last_beat: float = -math.inf
     last_step: int = 0
+    began: float = field(default_factory=time.monotonic)
+    reward_seconds: float = 0.0
+    """What the reward's calls have taken, as the trainer says."""
     published: int = 0
     """Bytes of checkpoints and metrics: they count as disk space of the sandbox."""
 
@@ -257,7 +264,6 @@ class _Run:
         return self.options.pause and until is not None and until < total
 
     def train(self) -> TrainSummary:
-        began = time.monotonic()
         try:
             with (
                 RenderQueue(
@@ -281,7 +287,7 @@ class _Run:
             raise TrainingFailed("environment", f"{self.record.path}: {error}") from error
         return summary.model_copy(
             update={
-                "training_time_s": round(time.monotonic() - began, 3),
+                "training_time_s": round(time.monotonic() - self.began, 3),
                 "warnings": (*self.warnings, *summary.warnings),
             }
         )
@@ -395,6 +401,8 @@ class _Run:
                 renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
                 adopt_state(self.record.work_dir, message.file, left)
+            case Alive():
+                self.reward_seconds = message.reward_seconds
             case Finished():
                 self.finished = message
             case Failed():
@@ -405,6 +413,7 @@ class _Run:
     def _failure(self, end: SandboxExit) -> TrainingFailed:
         """For a trainer that ended without a word of its own: the reward is in its process."""
         message = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
+        kind: FailureKind = "reward"
         if end.reason == "killed from outside":
             return TrainingKilled("environment", message, end.output_tail)
         if end.reason == "stalled":
@@ -412,7 +421,17 @@ class _Run:
                 f"the reward hangs: training made no progress for {self.options.stall_seconds:g} s "
                 f"after step {self.last_step:,}"
             )
-        return TrainingFailed("reward", message, end.output_tail)
+        elif end.reason == "wall clock":
+            share = self.reward_seconds / (time.monotonic() - self.began)
+            kind = "reward" if share > 0.5 else "environment"
+            message += f"; the reward's calls took {share:.0%} of the time"
+        elif end.reason == "memory":  # of a reward that asks for too much, the worker tells itself
+            kind = "environment"
+            message += "; fewer num_envs or a smaller replay_size need less"
+        elif end.returncode < 0:  # Python code leaves a traceback, or an exit status
+            kind = "environment"
+            message += "; compiled code of the simulator or of a library has crashed"
+        return TrainingFailed(kind, message, end.output_tail)
 
     def _summary(self, started: Started, finished: Finished) -> TrainSummary:
         """Without the warnings and the time of what is still to come."""

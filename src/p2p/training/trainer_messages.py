@@ -32,7 +32,7 @@ MAX_NAMES = 500
 MAX_NAME_LENGTH = 200
 MAX_SIGNS = 20_000
 """Of life, from one update or evaluation to the next: hours, at two in a second."""
-LEAST_STEPS_PER_S = 10.0
+LEAST_STEPS_PER_S = 1.0
 """Slower than this on average, after an hour to begin with, a training is ended."""
 LEAST_PLAYED_PER_S = 50.0
 """The same of a policy that is played, after two minutes: nothing is learned meanwhile."""

@@ -108,7 +108,7 @@ def sb3_model(policy: Policy, config: TrainConfig, *, folded: bool = True) -> An
     )
     model.observation_space, model.action_space = _spaces(policy)
     model.n_envs = config.num_envs
-    _spare_the_compiler()
+    _skip_compiler_import()
     model._setup_model()  # noqa: SLF001 - the only way to build a model without an environment
     weights = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
     model.policy.load_state_dict(model.policy.state_dict() | weights)
@@ -158,24 +158,14 @@ def network_kwargs(shape: NetworkShape | TrainConfig) -> dict[str, Any]:
 
 def policy_from_sb3(model: Any, obs_rms: Any | None, config: TrainConfig) -> Policy:
     """The policy of a Stable-Baselines3 PPO model, with VecNormalize's statistics if it has any."""
-    obs_dim = int(np.prod(model.observation_space.shape))
-    action_dim = int(np.prod(model.action_space.shape))
-    tensors = model.policy.state_dict()
-    return Policy(
-        shape=NetworkShape.from_config(config, obs_dim, action_dim),
-        tensors={name: value.detach().cpu().numpy().copy() for name, value in tensors.items()},
-        obs_mean=np.zeros(obs_dim) if obs_rms is None else obs_rms.mean.copy(),
-        obs_var=np.ones(obs_dim) if obs_rms is None else obs_rms.var.copy(),
-        action_low=model.action_space.low.astype(np.float32),
-        action_high=model.action_space.high.astype(np.float32),
-        obs_clip=config.obs_clip,
-        normalize_obs=obs_rms is not None,
-        env_id=config.env_id,
-        observe_time=config.observe_time,
-    )
+    weights = model.policy.state_dict()
+    tensors = {name: value.detach().cpu().numpy().copy() for name, value in weights.items()}
+    space = model.action_space
+    bounds = space.low.astype(np.float32), space.high.astype(np.float32)
+    return Policy.from_training(config, tensors, obs_rms, bounds, normalize_obs=obs_rms is not None)
 
 
-def _spare_the_compiler() -> None:
+def _skip_compiler_import() -> None:
     """Let optimizers be made and saved without importing torch's compiler, which is slow.
 
     Torch imports it for nothing but to mark these methods as not to be compiled. Where a version

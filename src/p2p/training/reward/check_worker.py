@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from p2p.config import TrainConfig
-from p2p.training.base_trainer import make_environment
 from p2p.training.reward.calls import Floats, Transition
 from p2p.training.reward.check import CheckFinding, CheckResult, TermRange
 from p2p.training.reward.runner import RewardRunner, decide_batched, trial_transitions
 from p2p.training.reward_function import RewardError, RewardLoadError
 from p2p.training.reward_loader import parse_source
+from p2p.training.training_loop import make_environment
 
 if TYPE_CHECKING:
     from p2p.training.envs.batched_env import BatchedEnv

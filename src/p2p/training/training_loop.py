@@ -1,6 +1,7 @@
-"""What both training backends share: schedule, reports, evaluations and saved states.
+"""Training inside the sandbox: one loop, which every learner is a part of.
 
-A backend derives from BaseTrainer and adds the rollout and the update: `learn`, `policy`, `state`.
+A learner acts and updates. The loop makes its environments and its reward, steps it to the end, and
+owns what all learners have in common: schedule, reports, evaluations and saved states.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from p2p.config import TrainConfig
+from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import (
     Alive,
     EvalReady,
@@ -32,17 +33,29 @@ from p2p.contracts import (
     TrainScalars,
     WorkerMessage,
 )
-from p2p.training.checkpoints import ResumeError, adopt_state, load_state, save_state
+from p2p.training.checkpoints import (
+    START_POLICY,
+    Arrays,
+    ResumeError,
+    adopt_state,
+    load_state,
+    part,
+    prefixed,
+    save_state,
+)
 from p2p.training.engines.table import is_engine
-from p2p.training.envs.batched_env import BatchedEnv
+from p2p.training.envs.batched_env import BatchedEnv, StepBatch, row_seeds
+from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.episodes import EpisodeLog
 from p2p.training.evaluation import evaluate, evaluation_seed
-from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner, decide_batched
+from p2p.training.policies.policy import Policy, PolicyFileError
+from p2p.training.reward.calls import Transition
+from p2p.training.reward.runner import RewardRunner, Rewards, decide_batched, end_failures
 from p2p.training.reward_loader import parse_source
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import RecordedEpisode
 
+Metrics = Mapping[str, Any]
 Phase = Literal["setup", "compile", "rollout", "update", "eval"]
 
 
@@ -77,11 +90,19 @@ def finite_metrics(metrics: Mapping[str, Any], step: int) -> dict[str, float]:
     return {name: value for name, value in values.items() if name not in broken}
 
 
+def mean_metrics(updates: list[Metrics], step: int) -> dict[str, float]:
+    """Of the updates of one report, each as it was measured."""
+    values = [finite_metrics(metrics, step) for metrics in updates]
+    names = values[0] if values else ()
+    return {name: float(np.mean([each[name] for each in values])) for name in names}
+
+
 class Heartbeat:
     """Tells the parent that work continues, a few times a second at most."""
 
     def __init__(self, send: Callable[[WorkerMessage], None], interval_s: float = 0.5) -> None:
         self.global_step = 0
+        self.reward: RewardRunner | None = None
         self._send = send
         self._interval = interval_s
         self._next = 0.0
@@ -91,7 +112,8 @@ class Heartbeat:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + self._interval
-            self._send(Alive(phase=phase, global_step=self.global_step))
+            seconds = self.reward.seconds if self.reward else 0.0
+            self._send(Alive(phase=phase, global_step=self.global_step, reward_seconds=seconds))
 
     def phase(self, phase: Phase) -> Callable[[], None]:
         """A callback that reports this phase."""
@@ -179,41 +201,92 @@ def make_reward(config: TrainConfig, code: str, env: BatchedEnv, *, batched: boo
     )
 
 
-class BaseTrainer:
+class Learner(Protocol):
+    """An algorithm as the loop drives it. It is made with the loop, and continues from its state.
+
+    `worker.LEARNERS` names them.
+    """
+
+    backend: Literal["fast", "sb3", "rsl_rl"]
+
+    def act(self, steps: int) -> tuple[int, int]:
+        """Take at most `steps` steps in every environment.
+
+        Returns how many were taken, and how many episodes ended in them.
+        """
+
+    def update(self) -> list[Metrics]:
+        """Learn from the steps just taken; the metrics of each update that they called for."""
+
+    def restart(self, seed: int | None = None) -> None:
+        """Begin new episodes everywhere; without a seed, the generators go on."""
+
+    def policy(self) -> Policy:
+        """The policy as it stands."""
+
+    def state(self) -> Arrays:
+        """All that is needed to continue from here."""
+
+
+class TrainingLoop:
     """One run inside the sandbox, with its environments, reward, episodes and progress."""
 
-    backend: ClassVar[Literal["fast", "sb3", "rsl_rl"]]
-    env_backend: ClassVar[Literal["auto", "gym"]]
-
-    def __init__(self, ctx: TrainContext) -> None:
+    def __init__(
+        self,
+        ctx: TrainContext,
+        make_learner: Callable[[TrainingLoop], Learner],
+        env_backend: Literal["auto", "gym"] = "auto",
+    ) -> None:
         self.ctx, self.config = ctx, ctx.config
-        config = ctx.config
         self.alive = Heartbeat(ctx.send)
         self.alive("setup")
-        with self.alive.during("compile") if is_engine(config.engine) else nullcontext():
-            self.env = make_environment(
-                config, config.num_envs, ctx.reward_code, self.env_backend, training=True
-            )
-            if is_engine(config.engine):
-                self.env.reset_batch(0)  # kernels are compiled when they are first used
-        self.saved = load_state(ctx.folder)
-        if self.saved is None:
-            batched, self.note = decide_batched(
-                ctx.reward_code, self.env, side_info=config.side_info, engine=config.engine
-            )
-            self.iteration, self.elapsed = 0, 0.0
-        else:
-            meta = self.saved[1]
-            if not _is_state_of(meta, config, ctx.reward_code):
-                raise ResumeError("the saved state belongs to another configuration or reward")
-            batched, self.note = meta["batched"], meta["note"]
-            self.iteration, self.elapsed = meta["iteration"], meta["elapsed"]
-        self.alive.global_step = self.step
-        self.reward = make_reward(config, ctx.reward_code, self.env, batched=batched)
-        self.episodes = EpisodeLog(config.num_envs, config.reward_term_avg_window)
-        if self.saved is not None:
-            self.episodes.load_state(part("episodes", self.saved[0]), self.saved[1]["episodes"])
-        self._evaluation: tuple[BatchedEnv, RewardRunner] | None = None
+        with ExitStack() as resources:
+            self.env = self._make_environment(ctx.config.num_envs, env_backend, training=True)
+            resources.callback(self.env.close)
+            if is_engine(self.config.engine):
+                with self.alive.during("compile"):
+                    self.env.reset_batch(0)  # kernels are compiled when they are first used
+            self.saved = load_state(ctx.folder)
+            batched = self._begin() if self.saved is None else self._resume(self.saved)
+            self.alive.global_step = self.step
+            self.reward = make_reward(self.config, ctx.reward_code, self.env, batched=batched)
+            self.alive.reward = self.reward
+            self.episodes = EpisodeLog(self.config.num_envs, self.config.reward_term_avg_window)
+            if self.saved is not None:
+                arrays, meta = self.saved
+                self.episodes.load_state(part("episodes", arrays), meta["episodes"])
+            self._evaluation: tuple[BatchedEnv, RewardRunner] | None = None
+            self.learner = make_learner(self)
+            self.saved = None  # past steps to learn from take much memory
+            self._resources = resources.pop_all()
+
+    def _begin(self) -> bool:
+        self.iteration, self.elapsed = 0, 0.0
+        self._seeding: str | None = SEEDING
+        batched, self.note = decide_batched(
+            self.ctx.reward_code,
+            self.env,
+            side_info=self.config.side_info,
+            engine=self.config.engine,
+        )
+        return batched
+
+    def _resume(self, saved: tuple[Arrays, dict[str, Any]]) -> bool:
+        meta = saved[1]
+        if not _is_state_of(meta, self.config, self.ctx.reward_code):
+            raise ResumeError("the saved state belongs to another configuration or reward")
+        self.iteration, self.elapsed, self.note = meta["iteration"], meta["elapsed"], meta["note"]
+        self._seeding = meta.get("seeding")
+        return bool(meta["batched"])
+
+    def _make_environment(
+        self, num_envs: int, backend: Literal["auto", "gym"] = "auto", **options: bool
+    ) -> BatchedEnv:
+        with self.alive.during("compile"):  # making an environment may take long
+            env = make_environment(self.config, num_envs, self.ctx.reward_code, backend, **options)
+        if isinstance(env, GymVecEnv):
+            env.after_row = self.alive.phase("rollout" if options.get("training") else "eval")
+        return env
 
     @property
     def step(self) -> int:
@@ -225,17 +298,19 @@ class BaseTrainer:
         until, planned = self.ctx.until, self.config.num_iterations
         return planned if until is None else min(planned, -(-until // self.config.batch_size))
 
-    def later_seed(self) -> int:
+    def restart_seed(self) -> int:
         """Where environments start again now: where neither they nor others were."""
+        if not self.iteration:
+            return self.config.seed
         sequence = np.random.SeedSequence([self.config.seed, self.iteration])
         return int(sequence.generate_state(1)[0] >> 1)
 
     def run(self) -> None:
         """Train to the end and tell the parent. Raises RewardError and others."""
-        try:
+        with self._resources:
             self.ctx.send(
                 Started(
-                    backend=self.backend,
+                    backend=self.learner.backend,
                     start_step=self.step,
                     total_timesteps=self.config.total_timesteps,
                     reward=self.reward.spec,
@@ -243,7 +318,8 @@ class BaseTrainer:
                     note=self.note,
                 )
             )
-            self.learn()
+            while self.iteration < self.last_iteration:
+                self.iterate()
             self.ctx.send(
                 Finished(
                     global_step=self.step,
@@ -251,23 +327,29 @@ class BaseTrainer:
                     final_episodic_return=self.episodes.metrics().get("episodic_return"),
                 )
             )
-        finally:
-            self.env.close()
-            if self._evaluation is not None:
-                self._evaluation[0].close()
 
-    def finish_iteration(
-        self, metrics: Mapping[str, Any], ended: int, rollout_time: float, train_time: float
-    ) -> None:
-        """A rollout and its update are done: report, evaluate and save as the schedule says."""
-        before, spent = self.step, rollout_time + train_time
+    def iterate(self) -> None:
+        """Take the steps of one report and learn from them; report, evaluate and save as due."""
+        rollout_time = train_time = 0.0
+        taken = ended = 0
+        updates: list[Metrics] = []
+        while taken < self.config.num_steps:
+            began = time.perf_counter()
+            steps, episodes = self.learner.act(self.config.num_steps - taken)
+            acted = time.perf_counter()
+            updates += self.learner.update()
+            rollout_time += acted - began
+            train_time += time.perf_counter() - acted
+            taken += steps
+            ended += episodes
         self.iteration += 1
-        self.elapsed += spent
+        self.elapsed += rollout_time + train_time
         self.alive.global_step = self.step
-        values = finite_metrics(metrics, self.step) | self.episodes.metrics()
+        values = {"learning_rate": self.config.learning_rate, **mean_metrics(updates, self.step)}
+        values |= self.episodes.metrics()
         values |= {
             "episodes_per_rollout": float(ended),
-            "sps": self.config.batch_size / spent,
+            "sps": self.config.batch_size / (rollout_time + train_time),
             "elapsed_time": self.elapsed,
             "rollout_time": rollout_time,
             "train_time": train_time,
@@ -277,61 +359,80 @@ class BaseTrainer:
             self.reward.failures = 0
         scalars = TrainScalars(global_step=self.step, iteration=self.iteration, values=values)
         self.ctx.send(ScalarsReady(scalars=scalars))
+        before = self.step - self.config.batch_size
         if evaluation_due(self.config, before, self.step):
             began = time.perf_counter()
-            self._evaluate(self.policy())
+            self.evaluate(self.learner.policy())
             self.elapsed += time.perf_counter() - began
         stops = self.ctx.until is not None and self.iteration == self.last_iteration
         if stops or checkpoint_due(self.config, before, self.step):
             self._checkpoint()
 
-    def learn(self) -> None:
-        """Do the iterations that are left, each closed by `finish_iteration`."""
-        raise NotImplementedError
-
-    def policy(self) -> Policy:
-        """The policy as it stands."""
-        raise NotImplementedError
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """All that the backend needs to continue from here."""
-        raise NotImplementedError
-
-    def environment_state(self) -> dict[str, NDArray[Any]] | None:
-        """None if environments and reward cannot be continued exactly."""
-        if self.reward.stateful:
-            return None
-        try:
-            return self.env.state_dict()
-        except NotImplementedError:
-            return None
-
-    def _evaluate(self, policy: Policy) -> None:
+    def evaluate(self, policy: Policy) -> None:
         """Play the policy, leave it and its episodes in the folder, and tell the parent.
 
         Environments and rewards are made once, and start alike at every checkpoint.
         """
         config = self.config
-        if self._evaluation is None:
-            code, batched = self.ctx.reward_code, self.reward.batched
-            with self.alive.during("compile") if is_engine(config.engine) else nullcontext():
-                env = make_environment(config, config.eval_envs, code, recorded=True)
-            self._evaluation = env, make_reward(config, code, env, batched=batched)
-        evaluation = evaluate(
-            *self._evaluation,
-            policy.act,
-            rounds=config.num_eval_rounds,
-            seed=evaluation_seed(),
-            step=self.step,
-            stride=config.trajectory_stride,
-            alive=self.alive.phase("eval"),
-        )
+        with keep_generators() if is_engine(config.engine) else nullcontext():
+            if self._evaluation is None:
+                env = self._make_environment(config.eval_envs, recorded=True)
+                self._resources.callback(env.close)
+                code, batched = self.ctx.reward_code, self.reward.batched
+                self._evaluation = env, make_reward(config, code, env, batched=batched)
+            evaluation = evaluate(
+                *self._evaluation,
+                policy.act,
+                rounds=config.num_eval_rounds,
+                seed=evaluation_seed(),
+                step=self.step,
+                stride=config.trajectory_stride,
+                alive=self.alive.phase("eval"),
+            )
         policy_file = f"policy_{self.step}.safetensors"
         policy.save(self.ctx.folder / policy_file)
         send_evaluation(self.ctx, policy_file, *evaluation)
+        if getattr(self.env, "shares_simulation", False):  # so that no episode goes on falsely
+            self.learner.restart()
+
+    def start_policy(self) -> Policy | None:
+        """What training starts from, where it does not start from nothing."""
+        path = self.ctx.folder / START_POLICY
+        try:
+            return Policy.load(path) if path.is_file() else None
+        except PolicyFileError as error:  # not the reward's fault
+            raise ConfigurationError(str(error)) from error
+
+    def save_environments(self) -> Arrays:
+        """Where the environments stand.
+
+        A reward that keeps state cannot be saved, since its state is whatever it likes. There, and
+        where the environments cannot be saved, new episodes begin at every checkpoint, with new
+        reward objects, in runs that are never interrupted as well.
+        """
+        if not self.reward.stateful:
+            try:
+                return prefixed("environments", self.env.state_dict())
+            except NotImplementedError:
+                pass
+        self.reward.restart()
+        self._seeding = SEEDING
+        self.learner.restart(self.restart_seed())
+        self.episodes.restart()
+        return {}
+
+    def load_environments(self, arrays: Arrays) -> None:
+        """Bring the environments to where `save_environments` left them."""
+        environments = part("environments", arrays)
+        if environments:
+            self.env.load_state_dict(environments)
+        elif self._seeding == SEEDING:
+            self.env.reset_batch(row_seeds(self.restart_seed(), self.env.num_envs))
+        else:  # earlier versions seeded row i with seed + i
+            self.env.reset_batch(self.restart_seed())
 
     def _checkpoint(self) -> None:
-        arrays = self.state()
+        arrays = self.learner.state()
         episodes, episode_meta = self.episodes.state()
         meta = {
             **_identity(self.config, self.ctx.reward_code),
@@ -340,11 +441,74 @@ class BaseTrainer:
             "iteration": self.iteration,
             "elapsed": self.elapsed,
             "episodes": episode_meta,
+            "seeding": self._seeding,
         }
         file = save_state(
             self.ctx.folder, self.step, {**arrays, **prefixed("episodes", episodes)}, meta
         )
         self.ctx.send(StateSaved(global_step=self.step, file=file))
+
+
+SEEDING = "spawned"
+"""How the rows of a state were seeded; states of earlier versions do not say."""
+
+
+class Stepper:
+    """Steps the environments with their reward, and knows where each of them stands."""
+
+    def __init__(self, env: BatchedEnv, reward: RewardRunner) -> None:
+        self._env, self._reward = env, reward
+        self.obs: NDArray[np.float64] = np.zeros(
+            (env.num_envs, int(np.prod(env.single_observation_space.shape)))
+        )
+        self.starts: NDArray[np.bool_] = np.ones(env.num_envs, np.bool_)
+        """Where the next step is the first of an episode."""
+        self._pending: list[Transition] = []
+        self._blocks: list[Rewards] = []
+
+    def restart(self, seed: int | None = None) -> None:
+        """Begin new episodes everywhere; with a seed, with environments seeded anew."""
+        count = self._env.num_envs
+        self.obs = self._env.reset_batch(None if seed is None else row_seeds(seed, count))
+        self.starts = np.ones(count, np.bool_)
+
+    def step(self, action: NDArray[np.float32], *, last: bool) -> StepBatch:
+        """Take a step; the `last` one is that before `rewards`. Raises RewardError."""
+        reward = self._reward
+        step = self._env.step_batch(action)
+        transition = Transition(self.obs, action, step.next_obs, step.info, self.starts)
+        self._pending.append(transition)
+        if last or len(self._pending) >= reward.block_steps:
+            self._blocks.append(reward.block(self._pending))
+            self._pending.clear()
+        if reward.ends_episodes:
+            step = end_failures(self._env, reward, transition, step)
+        self.starts = step.terminated | step.truncated
+        self.obs = step.obs
+        return step
+
+    def rewards(self) -> Rewards:
+        """Totals and terms, (T, N) each, of the steps since the last call."""
+        totals, parts = zip(*self._blocks, strict=True)
+        self._blocks.clear()
+        terms = {name: np.concatenate([block[name] for block in parts]) for name in parts[0]}
+        return np.concatenate(totals), terms
+
+    def state(self) -> Arrays:
+        return {"obs": self.obs, "starts": self.starts}
+
+    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.obs, self.starts = arrays["obs"].copy(), arrays["starts"].copy()
+
+
+@contextmanager
+def keep_generators() -> Iterator[None]:
+    """Leave the process's random generators as they were: engines draw from them in training."""
+    from p2p.training.torch_states import load_generators, save_generators
+
+    before = save_generators()
+    yield
+    load_generators(before)
 
 
 def send_evaluation(
@@ -408,14 +572,3 @@ def state_for(
         raise ResumeError(f"{source.name} holds a state with which nothing is left to be trained")
     step = iteration * config.batch_size
     adopt_state(target, save_state(target, step, arrays, meta))
-
-
-def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Put a part's arrays under a name of their own."""
-    return {f"{prefix}/{name}": array for name, array in arrays.items()}
-
-
-def part(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays that `prefixed` put there."""
-    start = f"{prefix}/"
-    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
