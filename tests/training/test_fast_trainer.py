@@ -9,10 +9,9 @@ from killed_runs import REWARD, KilledError
 
 from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, Started
-from p2p.training.checkpoints import FILE_NAME, ResumeError, load_state
+from p2p.training.checkpoints import FILE_NAME, ResumeError, load_state, state_for
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_function import RewardError
-from p2p.training.training_loop import state_for
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.worker import train
 

@@ -347,7 +347,7 @@ gym.register("Faulty-v0", entry_point=Faulty, max_episode_steps=30)
     ("fault", "in_reward", "kind", "message"),
     [
         ("time.sleep(0.2)", "pass", "environment", "wall clock.* reward's calls took 0%"),
-        ("pass", "import time; time.sleep(0.2)", "reward", "wall clock.* reward's calls took [5-9]"),
+        ("pass", "import time; time.sleep(0.2)", "reward", "reward.s calls took [5-9]"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "pass", "environment", "SIGSEGV.* compiled code"),
         ("raise MemoryError", "pass", "environment", "memory limit .* outside of the reward"),
     ],

@@ -6,7 +6,14 @@ from killed_runs import REWARD, KilledError
 from p2p.config import TrainConfig
 from p2p.contracts import WORKER_MESSAGE, EvalReady, Failed, Finished, ScalarsReady
 from p2p.training import sac, worker
-from p2p.training.checkpoints import ResumeError, adopt_state, load_state, part, save_state
+from p2p.training.checkpoints import (
+    ResumeError,
+    adopt_state,
+    load_state,
+    part,
+    save_state,
+    state_for,
+)
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import save_sb3_zip
@@ -26,7 +33,6 @@ from p2p.training.training_loop import (
     TrainContext,
     TrainingDivergedError,
     TrainingLoop,
-    state_for,
 )
 from p2p.training.worker import train
 

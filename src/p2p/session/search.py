@@ -247,8 +247,7 @@ class CandidateSearch:
 
     def _bear(self, child: RewardCandidate) -> None:
         """Let a candidate continue its parent's training, where it has not begun its own."""
-        from p2p.training.checkpoints import FILE_NAME
-        from p2p.training.training_loop import state_for
+        from p2p.training.checkpoints import FILE_NAME, state_for
 
         run, parent = self._first_run(child.name), self._first_run(child.parent)
         if run.config.exists() or not (parent.work_dir / FILE_NAME).is_file():

@@ -6,7 +6,6 @@ owns what all learners have in common: schedule, reports, evaluations and saved 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import threading
@@ -19,7 +18,6 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import (
@@ -37,7 +35,8 @@ from p2p.training.checkpoints import (
     START_POLICY,
     Arrays,
     ResumeError,
-    adopt_state,
+    identity_of,
+    is_state_of,
     load_state,
     part,
     prefixed,
@@ -273,7 +272,7 @@ class TrainingLoop:
 
     def _resume(self, saved: tuple[Arrays, dict[str, Any]]) -> bool:
         meta = saved[1]
-        if not _is_state_of(meta, self.config, self.ctx.reward_code):
+        if not is_state_of(meta, self.config, self.ctx.reward_code):
             raise ResumeError("the saved state belongs to another configuration or reward")
         self.iteration, self.elapsed, self.note = meta["iteration"], meta["elapsed"], meta["note"]
         self._seeding = meta.get("seeding")
@@ -435,7 +434,7 @@ class TrainingLoop:
         arrays = self.learner.state()
         episodes, episode_meta = self.episodes.state()
         meta = {
-            **_identity(self.config, self.ctx.reward_code),
+            **identity_of(self.config, self.ctx.reward_code),
             "batched": self.reward.batched,
             "note": self.note,
             "iteration": self.iteration,
@@ -522,53 +521,3 @@ def send_evaluation(
     for label, trajectory in trajectories.items():
         trajectory.save(ctx.folder / files[label])
     ctx.send(EvalReady(result=result, policy_file=policy_file, trajectory_files=files))
-
-
-def _identity(config: TrainConfig, reward_code: str) -> dict[str, Any]:
-    """What a state says of its run, for `_is_state_of`."""
-    digest = hashlib.sha256(reward_code.encode()).hexdigest()
-    return {"config": config.model_dump(mode="json"), "reward": digest}
-
-
-def _is_state_of(meta: Mapping[str, Any], config: TrainConfig, reward_code: str) -> bool:
-    """Whether this run gives the results of the one that a state is of, and may continue it.
-
-    A field that the state does not know has its default. Older states have a fingerprint of all
-    fields instead: they are known by the config.json beside them alone.
-    """
-    if "fingerprint" in meta:
-        return True
-    try:
-        known = TrainConfig.model_validate(meta.get("config"))
-    except ValidationError:
-        return False
-    # How many threads step makes no difference, so a resumed run may have other cores.
-    differs = set(config.differences(known)) - {"num_threads"}
-    return not differs and meta.get("reward") == _identity(config, reward_code)["reward"]
-
-
-def state_for(
-    config: TrainConfig, reward_code: str, source: Path, target: Path, *, same_reward: bool = False
-) -> None:
-    """Let another run continue where this one stands; raises ResumeError.
-
-    Args:
-        config: Of the other run; but for its name and its length, the same.
-        reward_code: Its reward, with the same terms.
-        source: The folder with the state.
-        target: The other run's.
-        same_reward: Whether this run has that reward, too.
-    """
-    saved = load_state(source)
-    if saved is None:
-        raise ResumeError(f"{source} has no state to continue from")
-    arrays, meta = saved
-    if not same_reward:  # past steps to learn from have the rewards of the one that took them
-        arrays = {name: array for name, array in arrays.items() if not name.startswith("replay/")}
-    meta = {name: value for name, value in meta.items() if name != "fingerprint"}
-    meta |= _identity(config, reward_code)
-    iteration = meta.get("iteration")
-    if not isinstance(iteration, int) or not 0 <= iteration < config.num_iterations:
-        raise ResumeError(f"{source.name} holds a state with which nothing is left to be trained")
-    step = iteration * config.batch_size
-    adopt_state(target, save_state(target, step, arrays, meta))

@@ -9,7 +9,6 @@ The file holds pickles, so it is made here, outside the sandbox, from checked ar
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from p2p.training.policies.network import NetworkShape, Tensors, action_mean
 from p2p.training.policies.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -36,8 +34,7 @@ def save_sb3_zip(
 
     `evaluated` are observations (N, D) of the episodes that the policy was evaluated on.
     """
-    with _classes_by_value():
-        sb3_model(policy, config, folded=folding_is_exact(policy, evaluated)).save(path)
+    sb3_model(policy, config, folded=folding_is_exact(policy, evaluated)).save(path)
 
 
 def folding_is_exact(policy: Policy, evaluated: NDArray[np.floating[Any]]) -> bool:
@@ -87,12 +84,10 @@ def sb3_model(policy: Policy, config: TrainConfig, *, folded: bool = True) -> An
     settings["policy_kwargs"] |= network_kwargs(policy.shape)
     tensors = fold(policy)
     if not folded:
-        from p2p.training.policies.normalized_observations import NormalizedObservations
-
         tensors = policy.tensors
         std = np.sqrt(policy.obs_var + policy.obs_epsilon)
         settings["policy_kwargs"] |= {
-            "features_extractor_class": NormalizedObservations,
+            "features_extractor_class": _make_extractor_class(),
             "features_extractor_kwargs": {
                 "mean": policy.obs_mean.tolist(),
                 "std": std.tolist(),
@@ -180,18 +175,32 @@ def _skip_compiler_import() -> None:
             function.__dynamo_disable = function  # noqa: SLF001
 
 
-@contextmanager
-def _classes_by_value() -> Iterator[None]:
-    """Within, pickles hold the feature extractor itself instead of where to import it from."""
-    import cloudpickle  # type: ignore[import-untyped]
+def _make_extractor_class() -> Any:
+    """A feature extractor that normalises.
 
-    from p2p.training.policies import normalized_observations
+    Of a class that is made in a function, a zip holds the code and not where to import it from: who
+    loads it needs Stable-Baselines3 alone.
+    """
+    import torch
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-    cloudpickle.register_pickle_by_value(normalized_observations)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(normalized_observations)
+    class NormalizedObservations(BaseFeaturesExtractor):
+        """Observations to zero mean and unit variance, cut at +-clip, as in training."""
+
+        mean: torch.Tensor
+        std: torch.Tensor
+
+        def __init__(self, space: Any, mean: list[float], std: list[float], clip: float) -> None:
+            super().__init__(space, len(mean))
+            self.register_buffer("mean", torch.tensor(mean))
+            self.register_buffer("std", torch.tensor(std))
+            self.clip = clip
+
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            scaled = (observations.flatten(1) - self.mean) / self.std
+            return torch.clamp(scaled, -self.clip, self.clip)
+
+    return NormalizedObservations
 
 
 def _spaces(policy: Policy) -> tuple[Any, Any]:
