@@ -17,7 +17,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.settings import get_settings
 from p2p.training import compiled_update as module
 from p2p.training.checkpoints import load_checkpoint
-from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
+from p2p.training.compiled_update import UpdateProgram, cache_variables, compiled_update
 from p2p.training.runner import WORKER_ENVIRONMENT, RunOptions, run_training
 
 COUNT_HITS = """
@@ -71,7 +71,7 @@ def test_an_update_is_compiled_once_and_kept_or_not_the_policy_is_the_same(
     other_run = small_config.model_copy(update=other).model_dump_json()
     hits = subprocess.run(
         [sys.executable, "-c", COUNT_HITS, other_run, batched_reward, tmp_path],
-        env={**environment, **reading(folder)}, capture_output=True, text=True, check=True,
+        env={**environment, **cache_variables(folder)}, capture_output=True, text=True, check=True,
         timeout=120,
     )  # fmt: skip
     assert int(hits.stdout.split()[-1]) >= 1

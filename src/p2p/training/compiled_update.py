@@ -119,7 +119,7 @@ def _compile(program: UpdateProgram, folder: Path, environment: dict[str, str]) 
     subprocess.run(
         python_command(COMPILER),
         input=program.to_json(),
-        env=from_anywhere({**inherited, **environment, **reading(made), **WRITING}),
+        env=from_anywhere({**inherited, **environment, **cache_variables(made), **WRITING}),
         cwd=NEUTRAL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -138,7 +138,7 @@ WRITING = {
 }
 
 
-def reading(folder: Path) -> dict[str, str]:
+def cache_variables(folder: Path) -> dict[str, str]:
     """Environment variables with which JAX looks there, and never writes."""
     return {
         "JAX_COMPILATION_CACHE_DIR": str(folder),

@@ -64,7 +64,7 @@ GPU_UPDATES = math.ceil(GPU_STEPS / (GPU_ENVS * GPU_ROLLOUT))
 """No more than these where fewer environments are asked for, or it would take hours."""
 
 
-def _on_gpu(base: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _gpu_settings(base: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """What an engine's settings become where there is a GPU, unless the CPU is asked for."""
     if fields.get("device", "auto") == "cpu" or not gpu.present():
         return {}
@@ -98,7 +98,7 @@ def _largest_divisor(number: int, limit: int) -> int:
     return next(d for d in range(max(1, min(limit, number)), 0, -1) if number % d == 0)
 
 
-def _spread(base: TrainConfig, num_envs: int) -> dict[str, Any]:
+def _fit_rollout(base: TrainConfig, num_envs: int) -> dict[str, Any]:
     """The rollout of `base` from another number of environments.
 
     The steps per update stay as they are, unless too few would be left for each environment.
@@ -107,7 +107,7 @@ def _spread(base: TrainConfig, num_envs: int) -> dict[str, Any]:
     return {"num_envs": num_envs, "num_steps": num_steps}
 
 
-def _minibatches(base: TrainConfig, num_envs: int, num_steps: int) -> dict[str, Any]:
+def _fit_minibatches(base: TrainConfig, num_envs: int, num_steps: int) -> dict[str, Any]:
     """Fit an update of another size.
 
     The minibatch keeps its size; where the update has grown it grows with the square root of that,
@@ -146,14 +146,16 @@ def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
     _check_given(env_id, overrides)
     if is_engine(engine_of(env_id)):
         own = preset_for(env_id)
-        return _engine_config({"env_id": env_id, **own, **_on_gpu(own, overrides), **overrides})
+        return _engine_config(
+            {"env_id": env_id, **own, **_gpu_settings(own, overrides), **overrides}
+        )
     base = TrainConfig.model_validate({"env_id": env_id, **preset_for(env_id)})
     fitted: dict[str, Any] = {}
     if overrides.get("num_envs", base.num_envs) != base.num_envs:
-        fitted |= _spread(base, int(overrides["num_envs"]))
+        fitted |= _fit_rollout(base, int(overrides["num_envs"]))
     shape = {"num_envs": base.num_envs, "num_steps": base.num_steps, **fitted, **overrides}
     if shape["num_envs"] * shape["num_steps"] != base.batch_size:
-        fitted |= _minibatches(base, shape["num_envs"], shape["num_steps"])
+        fitted |= _fit_minibatches(base, shape["num_envs"], shape["num_steps"])
     return base.with_updates(**{**fitted, **overrides})
 
 
@@ -167,7 +169,7 @@ def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
         _check_given(env_id, overrides)
         own = preset_for(env_id)
         steps = {"total_timesteps": ENGINE_STEPS}
-        quick = {**own, **steps, **_on_gpu(own, overrides), **EVALUATION}
+        quick = {**own, **steps, **_gpu_settings(own, overrides), **EVALUATION}
         return _engine_config({"env_id": env_id, **quick, **overrides})
     name = env_id.rpartition("-v")[0] or env_id
     row = QUICK.get(name, _QUICK_OTHERS["ppo"])

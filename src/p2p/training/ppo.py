@@ -362,12 +362,12 @@ def advantages(given: Hyperparameters, rewards: Any, values: Any, dones: Any) ->
     deltas = rewards + given.gamma * values[1:] * alive - values[:-1]
     decay = given.decay * alive
 
-    def back(following: Any, now: Any) -> Any:
+    def accumulate(following: Any, now: Any) -> Any:
         delta, keep = now
         estimate = delta + keep * following
         return estimate, estimate
 
-    return lax.scan(back, jnp.zeros_like(values[0]), (deltas, decay), reverse=True)[1]
+    return lax.scan(accumulate, jnp.zeros_like(values[0]), (deltas, decay), reverse=True)[1]
 
 
 def log_prob(actions: Any, means: Any, log_std: Any) -> Any:
@@ -427,7 +427,7 @@ def _minibatch(
     """One gradient step, unless the policy has already moved too far in this update."""
     shape = program.shape
 
-    def work(state: LearnerState) -> Any:
+    def take_step(state: LearnerState) -> Any:
         batch = _columns(shape, table.at[rows].get(mode="promise_in_bounds"))
         tensors = unflatten(shape, state.parameters)
         loss = partial(_loss, program, given, batch)
@@ -438,13 +438,13 @@ def _minibatch(
 
     state, stopped = carry
     if not program.stops_early:
-        state, logs = work(state)
+        state, logs = take_step(state)
         return (state, stopped), (logs, jnp.bool_(True))
 
-    def idle(state: LearnerState) -> Any:
+    def skip_step(state: LearnerState) -> Any:
         return state, {name: jnp.float32(0) for name in PER_MINIBATCH}
 
-    moved, logs = lax.cond(stopped, idle, work, state)
+    moved, logs = lax.cond(stopped, skip_step, take_step, state)
     stop = logs["approx_kl"] > given.largest_kl
     # The minibatch that shows the distance counts in the metrics, but is not applied.
     kept = jax.tree.map(lambda before, after: jnp.where(stop, before, after), state, moved)

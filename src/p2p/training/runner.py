@@ -49,7 +49,7 @@ from p2p.training.checkpoints import (
     publish_checkpoint,
     published_bytes,
 )
-from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
+from p2p.training.compiled_update import UpdateProgram, cache_variables, compiled_update
 from p2p.training.engines.facts import policy_metadata, surroundings
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
@@ -150,7 +150,7 @@ def run_training(
         raise TrainingFailed("config", f"{error.filename}: {error.strerror}") from error
     try:
         with files.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
-            done = finished_before(record, config, reward_code)
+            done = load_completed_run(record, config, reward_code)
             return done or _run(_Run(config, reward_code, record, options, on_message))
     except TimeoutError as error:
         raise TrainingFailed(
@@ -158,7 +158,7 @@ def run_training(
         ) from error
 
 
-def finished_before(
+def load_completed_run(
     record: IterationRecord, config: TrainConfig, reward_code: str
 ) -> TrainSummary | None:
     """The summary of this very run if it is complete, None if there is work left.
@@ -194,7 +194,7 @@ def _run(run: _Run) -> TrainSummary:
     if not record.set_status_if("running", {"cancelled"}):
         record.set_status("running")
     try:
-        summary = _trained(run)
+        summary = _train_with_retry(run)
     except (KeyboardInterrupt, TrainingCancelled):
         record.set_status("cancelled")
         raise
@@ -217,7 +217,7 @@ def _run(run: _Run) -> TrainSummary:
     return summary
 
 
-def _trained(run: _Run) -> TrainSummary:
+def _train_with_retry(run: _Run) -> TrainSummary:
     """Train; resume once from the last saved state if something killed it."""
     try:
         return run.train()
@@ -307,7 +307,7 @@ class _Run:
         start = self.record.start_policy_path
         if start.is_file():
             shutil.copyfile(start, folder / START_POLICY)
-        compiled = _compiled(self.config)
+        compiled = _find_compiled_update(self.config)
         sandbox = Sandbox(
             folder=folder,
             memory_bytes=self.options.memory_bytes + engine.memory_bytes,
@@ -321,7 +321,7 @@ class _Run:
             import_paths=own_folders(),
             env={
                 **(SAC_ENVIRONMENT if self.config.algorithm == "sac" else WORKER_ENVIRONMENT),
-                **({} if compiled is None else reading(compiled)),
+                **({} if compiled is None else cache_variables(compiled)),
                 **engine.env,
             },
         )
@@ -342,14 +342,14 @@ class _Run:
                     renders.advance()
                 if line is not None:
                     message = messages.read(line)
-                    self._take(message, process.folder, renders)
-                    self._account(message, line, process)
+                    self._handle(message, process.folder, renders)
+                    self._charge_disk(message, line, process)
                     self.on_message(message)
         finally:
             if self.metrics is not None:
                 self.warnings += self.metrics.close()
 
-    def _account(self, message: WorkerMessage, line: bytes, process: SandboxedProcess) -> None:
+    def _charge_disk(self, message: WorkerMessage, line: bytes, process: SandboxedProcess) -> None:
         """Count what was written for the sandbox as if it had written it."""
         if isinstance(message, ScalarsReady | EvalReady):
             self.published += 2 * len(line)  # to scalars.jsonl and to TensorBoard's files
@@ -371,7 +371,7 @@ class _Run:
         self.record.touch_heartbeat()
         return True
 
-    def _take(self, message: WorkerMessage, left: Path, renders: RenderQueue) -> None:
+    def _handle(self, message: WorkerMessage, left: Path, renders: RenderQueue) -> None:
         match message:
             case Started():
                 self.started = message
@@ -462,7 +462,7 @@ class _Run:
         )
 
 
-def _compiled(config: TrainConfig) -> Path | None:
+def _find_compiled_update(config: TrainConfig) -> Path | None:
     """The folder with this run's compiled update, where there is one to be had."""
     root = get_settings().cache_dir
     try:

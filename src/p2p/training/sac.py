@@ -274,14 +274,14 @@ class Batches(NamedTuple):
 
 
 def initial_state(settings: SacSettings, rng: np.random.Generator) -> SacState:
-    def drawn(layers: Mapping[str, tuple[int, int]]) -> NDArray[np.float32]:
+    def draw(layers: Mapping[str, tuple[int, int]]) -> NDArray[np.float32]:
         parts = []
         for name, (rows, columns) in layers.items():
             bound = 0.01 if name in ("actor.mean", "actor.log_std") else rows**-0.5
             parts += [rng.uniform(-bound, bound, rows * columns), np.zeros(columns)]
         return np.concatenate(parts).astype(np.float32)
 
-    actor, critics = drawn(settings.actor_layers()), drawn(settings.critic_layers())
+    actor, critics = draw(settings.actor_layers()), draw(settings.critic_layers())
     temperature = np.full(1, np.log(INITIAL_TEMPERATURE), np.float32)
     return SacState(
         Adam.begin(actor),

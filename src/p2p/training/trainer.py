@@ -35,7 +35,7 @@ from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
 from p2p.sandbox import unsafe_local_flags
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
-from p2p.training.runner import TrainingFailed, finished_before
+from p2p.training.runner import TrainingFailed, load_completed_run
 from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
 
 POLL_S = 0.25
@@ -218,7 +218,7 @@ class LocalTrainer(IterationTrainer):
                     lease = manager.try_allocate(cores)
                     if lease is None:
                         if not processes.running:
-                            wait.tell()
+                            wait.report()
                         break
                     wait.end()
                     processes.start_next(lease)
@@ -286,7 +286,7 @@ def queue_runs(
     for config, reward_code in runs:
         record = IterationRecord(iteration_dir / config.iteration_id)
         try:
-            if finished_before(record, config, reward_code) is not None:
+            if load_completed_run(record, config, reward_code) is not None:
                 continue
         except TrainingFailed as failure:
             problems[config.iteration_id] = str(failure)
@@ -374,7 +374,7 @@ class _CoreWait:
         self._next = 0.0
         self._holders: dict[int, CoreHolder | None] | None = None
 
-    def tell(self) -> None:
+    def report(self) -> None:
         now = time.monotonic()
         if self._since is None:
             self._since, self._next = now, now + WAIT_S
@@ -431,7 +431,7 @@ class _Processes:
         record = batch.record(config)
         try:
             # A run that outlived an earlier caller may have come to its end since.
-            if finished_before(record, config, batch.codes[config.iteration_id]) is not None:
+            if load_completed_run(record, config, batch.codes[config.iteration_id]) is not None:
                 batch.progress[config.iteration_id] = 1.0
                 lease.release()
                 return
@@ -492,7 +492,7 @@ class _Processes:
             if run.process.returncode == 0 and self.batch.pauses:
                 continue  # it waits to be trained further
             # A run whose process is gone is not running, whatever its last word was.
-            run.record.set_status_if("error", UNFINISHED, _why_it_ended(run))
+            run.record.set_status_if("error", UNFINISHED, _describe_end(run))
 
     def stop(self) -> None:
         """Leave no run behind: those that still run or wait become cancelled."""
@@ -516,7 +516,7 @@ class _Processes:
             record.set_status_if("cancelled", UNFINISHED)
 
 
-def _why_it_ended(run: _Running) -> str:
+def _describe_end(run: _Running) -> str:
     code = run.process.returncode
     reason = (
         "was killed from outside twice, perhaps because the machine ran out of memory"
