@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from p2p.agents.builtin.fillers import STOP_WORDS
+from p2p.agents.builtin.lexicon import STOP_WORDS
 from p2p.agents.builtin.goals import Goal
 from p2p.agents.builtin.grammar import parse
 from p2p.agents.builtin.lexicon import LEXICON

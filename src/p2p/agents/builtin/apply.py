@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from p2p.agents.builtin.builder import CriteriaBuilder
-from p2p.agents.builtin.fillers import STOP_WORDS
+from p2p.agents.builtin.lexicon import STOP_WORDS
 from p2p.agents.builtin.goals import RISING, Goal
 from p2p.agents.builtin.lexicon import EITHER_SIDE, entry_of
 from p2p.agents.builtin.manners import RULES, unmeasured_manners

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from p2p.agents.builtin.fillers import STOP_WORDS, THINGS
+from p2p.agents.builtin.lexicon import STOP_WORDS, THINGS
 from p2p.agents.builtin.goals import (
     HELD,
     TRAVEL,

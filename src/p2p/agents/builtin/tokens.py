@@ -89,7 +89,7 @@ def normalised(text: str) -> str:
     """Lower case, numbers in digits, units in their short form, counts after what they count."""
     text = text.lower().replace("’", "'").replace("_", " ")  # noqa: RUF001 - as people type it
     for pattern, phrase in REPHRASED:
-        text = re.sub(pattern, phrase, text)
+        text = pattern.sub(phrase, text)
     text = re.sub(r"[^\W\d_]+(?:-[^\W\d_]+)+", _split_compound, text)
     text = re.sub(rf"(?<!at )\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
                   lambda word: f"{TIMES[word[1]]} times", text)  # fmt: skip
