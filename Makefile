@@ -109,7 +109,6 @@ format: $(VENV)/.dev ## format the code and fix what the linter can
 bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/results/
 	$(BIN)/python benchmarks/sandbox_startup.py --write
 	$(BIN)/python benchmarks/ppo_throughput.py --write
-	$(BIN)/python benchmarks/side_info.py --write
 	$(BIN)/python benchmarks/ppo_returns.py --write
 	$(BIN)/python benchmarks/selfplay_buffer.py --write
 	$(BIN)/python benchmarks/selfplay_engine.py --write
