@@ -74,8 +74,7 @@ engines: $(VENV)/.core system ## install the GPU simulators (11 GB, resumable) a
 	$(BIN)/p2p train examples/rewards/balance.py --env Mjlab-Cartpole-Balance --steps 100000 --set num_envs=32 --set max_episode_steps=200 $(ENGINE_TRAINING)
 
 frontend: $(VENV)/.core ## build the dashboard into the package, its types from the API; needs Node 20
-	$(BIN)/python -c 'import json; from p2p.api.app import create_api; print(json.dumps(create_api().openapi()))' > frontend/openapi.json
-	cd frontend && npm install --no-save --no-audit --no-fund && npm run types && npm test && npm run build
+	cd frontend && npm install --no-save --no-audit --no-fund && npm test && npm run build
 
 test: $(VENV)/.dev test-system ## run the tests
 	$(BIN)/pytest -n 3 --dist worksteal -m 'not slow and not process' --durations 40
