@@ -16,8 +16,7 @@ from p2p.contracts import Criterion, Intent
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN
 from p2p.inference.question import AskAgain, NotUnderstood
-from p2p.prompts import question
-from p2p.prompts.env_facts import body_facts
+from p2p.prompts import body_facts, question
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
 
 FEWEST, MOST = 5, 30
@@ -91,6 +90,7 @@ def elicit(
         unused_words=proposal.unused_words,
         note=proposal.note,
         assumptions=(*proposal.assumptions, *left_out),
+        idle=proposal.idle.strip(),
         training=proposal.training,
         author=answer.model,
     )
