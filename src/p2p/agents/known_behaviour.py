@@ -106,7 +106,7 @@ def unaided(env_id: str) -> str:
     played = [record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts]
     lines = [
         f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest).",
-        "The end of zero actions is the settled pose, unless they ended early: then it is a fall.",
+        "The end of zero actions is the settled pose, unless it fell: ended early, or lies there.",
         "quantity | zero actions | random actions | end of zero actions",
     ]
     for label, pick in _measurable(get_env_spec(env_id)).items():
