@@ -248,7 +248,7 @@ def test_what_must_be_seen_and_is_not_seen_is_no_pass(
 
 
 def test_an_intent_takes_up_what_must_be_seen_once() -> None:
-    from p2p.agents.criteria_text import parse_criteria, render_criteria, with_visual_criteria
+    from p2p.agents.intent_elicitor import parse_criteria, render_criteria, with_visual_criteria
 
     text = "the front foot never touches the ground, not even for a moment, while it runs and jumps"
     once = with_visual_criteria(hopper_intent(), [text, "no wobble"])
