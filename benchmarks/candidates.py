@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -88,8 +89,9 @@ def session_name(case: Case) -> str:
 
 def one_session(case: Case, options: dict[str, Any], folder: Path) -> Row | None:
     """Run or resume the session and measure what came of it; None: it was stopped on the way."""
+    from p2p.commands.console import run_app
+    from p2p.commands.run import program
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.run_session import main as run_session
 
     env_id, prompt, seed, way = case
     chosen = WAYS[way]
@@ -111,7 +113,8 @@ def one_session(case: Case, options: dict[str, Any], folder: Path) -> Row | None
     set_warm_starts(chosen.warm_start)
     result = record.result.read()
     if result is None or result.status in UNMEASURED:
-        run_session(command)
+        with suppress(SystemExit):
+            run_app(program, "run_session", command)
         result = record.result.read()
     if result is None or result.status == "cancelled":
         return None

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from p2p.session.options import OPTIONS
 
 from p2p.api.app import STATIC
-from p2p.session.options import OPTIONS
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
 SINGLE_FILES = (
