@@ -23,6 +23,8 @@ from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_CODES
 from p2p.session.stopping import worked_s
 
+pytestmark = pytest.mark.process
+
 EVERY_FILE = (
     "session.json",
     "intent.json",
