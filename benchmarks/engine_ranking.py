@@ -260,22 +260,19 @@ def configuration(engine: str, seed: int, steps: int) -> TrainConfig:
 
 def make_env(engine: str) -> BatchedEnv:
     """Where policies are measured. Made first: Isaac Lab's training then shares its simulation."""
+    from dataclasses import replace
+
     from p2p.training.engines.table import is_engine
 
     config = configuration(engine, 0, STEPS)
+    options = replace(config.env_options(), side_info=True, quantities=QUANTITIES)
     if is_engine(engine):
         from p2p.training.engines.engine_env import make_engine_env
 
-        return make_engine_env(config, config.num_envs, training=False, quantities=QUANTITIES)
+        return make_engine_env(options, config.num_envs)
     from p2p.training.vec_env import make_batched_env
 
-    return make_batched_env(
-        config.env_id,
-        config.num_envs,
-        max_episode_steps=config.max_episode_steps,
-        terminate_when_unhealthy=config.terminate_when_unhealthy,
-        quantities=QUANTITIES,
-    )
+    return make_batched_env(options, config.num_envs)
 
 
 def train(engine: str, name: str, seed: int, steps: int) -> Policy:

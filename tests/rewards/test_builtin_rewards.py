@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from p2p.config import EnvOptions
 from p2p.rewards import UnknownRewardError, find_reward, list_rewards
 from p2p.training.env_spec import get_env_spec
 from p2p.training.reward.runner import RewardRunner, decide_batched, trial_transitions
@@ -27,7 +28,7 @@ def envs():
 
     def get(env_id):
         if env_id not in made:
-            made[env_id] = make_batched_env(env_id, 3)
+            made[env_id] = make_batched_env(EnvOptions(env_id), 3)
         return made[env_id]
 
     yield get

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from test_reward_loader import CLASS, FUNCTION, MAKER
 
+from p2p.config import TrainConfig
 from p2p.rewards import find_reward
 from p2p.training.reward import check_worker
 from p2p.training.reward.check import check_reward
@@ -18,7 +19,8 @@ def function(*lines, doc="LaTeX: r\n    Terms:\n        a: something"):
 
 
 def check(code, env_id=ENV, **options):
-    return check_reward(code, env_id, num_envs=4, steps=40, **options)
+    config = TrainConfig(env_id=env_id, **options)
+    return check_reward(code, config, num_envs=4, steps=40)
 
 
 def codes(report):

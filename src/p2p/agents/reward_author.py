@@ -121,10 +121,7 @@ class RewardAuthor(CodeAuthor):
         """Run it: on steps of all kinds, then through whole episodes."""
         report = check_reward(
             code or "\n",  # without a line break it would be the name of a file
-            self.config.env_id,
-            side_info=self.config.side_info,
-            observe_time=self.config.observe_time,
-            engine=self.config.engine,
+            self.config,
         )
         problems = [_message(f) for f in report.findings if f.level == "error"]
         problems += [_message(f) for f in report.findings if f.code in FATAL_WARNINGS]

@@ -15,7 +15,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -135,14 +135,8 @@ def play_episodes(
         return
     from p2p.training.vec_env import make_batched_env
 
-    env = make_batched_env(
-        config.env_id,
-        rows,
-        max_episode_steps=config.max_episode_steps,
-        terminate_when_unhealthy=config.terminate_when_unhealthy,
-        observe_time=config.observe_time,
-        quantities=QUANTITIES,
-    )
+    options = replace(config.env_options(), side_info=True, quantities=QUANTITIES, num_threads=1)
+    env = make_batched_env(options, rows)
     try:
         yield from play_rounds(env, act, episodes=episodes, seed=seed)
     finally:

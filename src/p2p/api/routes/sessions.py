@@ -257,12 +257,7 @@ def check_session_reward(state: State, session_id: str, body: RewardCheckRequest
         raise WrongState("another reward is being checked: try again in a moment")
     try:
         # With a line break it is code, never the name of a file here.
-        report = check_reward(
-            f"{body.reward_code}\n",
-            env_id,
-            side_info=train.side_info,
-            observe_time=train.observe_time,
-        )
+        report = check_reward(f"{body.reward_code}\n", train.in_environment(env_id))
     except SandboxUnavailable as error:
         raise Unavailable(str(error)) from error
     finally:

@@ -10,6 +10,7 @@ import json
 import platform
 import threading
 import time
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,8 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
             tell(progress=doing, seconds=time.monotonic() - began)
 
     threading.Thread(target=report, daemon=True).start()
-    from p2p.training.engines.engine_env import EngineOptions, choose_device, get_adapter
+    from p2p.config import EnvOptions
+    from p2p.training.engines.engine_env import choose_device, get_adapter
 
     if "play" in payload:
         _play(Path(payload["folder"]), **payload["play"])
@@ -48,8 +50,8 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
         tell(done={"environments": adapter.environments()})
         return
     doing = "building the environment; kernels are compiled the first time, which takes minutes"
-    options = EngineOptions(device=choose_device(payload["device"]))
-    env = adapter.make(payload["env_id"], payload["num_envs"], options)
+    options = EnvOptions(payload["env_id"], device=choose_device(payload["device"]))
+    env = adapter.make(options, payload["num_envs"])
     env.reset_batch(0)
     import numpy as np
 
@@ -97,9 +99,8 @@ def _play(
     from p2p.training.specs.quantities import QUANTITIES
 
     chosen: Any = act or Policy.load(folder / "policy.safetensors")
-    env = make_engine_env(
-        TrainConfig.model_validate(config), rows, training=False, quantities=frozenset(QUANTITIES)
-    )
+    options = TrainConfig.model_validate(config).env_options()
+    env = make_engine_env(replace(options, quantities=frozenset(QUANTITIES)), rows)
     for i, episode in enumerate(play_rounds(env, chosen, episodes=episodes, seed=seed)):
         episode.save(folder / f"episode_{i}.npz")
 

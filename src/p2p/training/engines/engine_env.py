@@ -20,39 +20,22 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from p2p.config import ConfigurationError
+from p2p.config import ConfigurationError, engine_of
 from p2p.sandbox import gpu
 from p2p.training.engines.table import get_engine
-from p2p.training.envs.batch_data import BatchData
 from p2p.training.envs.batched_env import F64, Array, Bools, StepBatch
+from p2p.training.envs.side_info import BatchData
 from p2p.training.specs.quantities import Meter, Robot, measure
 from p2p.training.trajectory import ENGINE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from p2p.config import TrainConfig
+    from p2p.config import EnvOptions
 
 DATA = "mj_data"
 Groups = dict[str, torch.Tensor]
 """Observations by group, (N, ...) each: `actor`, and `critic` where the engine has another."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """How environments are made; None leaves a setting as the engine has it."""
-
-    device: str = "cpu"
-    seed: int = 0
-    max_episode_steps: int | None = None
-    terminate_when_unhealthy: bool | None = None
-    """False: episodes end at their time limit only."""
-    training: bool = False
-    """Whether observations are as noisy as the engine makes them for training, and its own rewards
-    left out."""
-    observe_time: bool = False
-    quantities: frozenset[str] = frozenset()
-    """Those of QUANTITIES that stand in the info of every step, as far as the robot has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +89,7 @@ class JointDrive:
 class EngineAdapter(Protocol):
     """The functions of an adapter's module."""
 
-    def make(self, env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
+    def make(self, options: EnvOptions, num_envs: int) -> EngineEnv:
         """The environments; ConfigurationError for an id or a setting that there is not."""
 
     def environments(self) -> list[dict[str, Any]]:
@@ -122,20 +105,10 @@ def get_adapter(name: str) -> EngineAdapter:
     return cast("EngineAdapter", import_module(get_engine(name).adapter))
 
 
-def make_engine_env(
-    config: TrainConfig, num_envs: int, *, training: bool, quantities: frozenset[str]
-) -> EngineEnv:
-    """The environments of a configuration; in training, with its horizon and the engine's noise."""
-    options = EngineOptions(
-        device=choose_device(config.device),
-        seed=config.seed,
-        max_episode_steps=(training and config.training_horizon) or config.max_episode_steps,
-        terminate_when_unhealthy=config.terminate_when_unhealthy,
-        training=training,
-        observe_time=config.observe_time,
-        quantities=quantities,
-    )
-    return get_adapter(config.engine).make(config.env_id, num_envs, options)
+def make_engine_env(options: EnvOptions, num_envs: int) -> EngineEnv:
+    """The environments, on the device that the options choose."""
+    options = replace(options, device=choose_device(options.device))
+    return get_adapter(engine_of(options.env_id)).make(options, num_envs)
 
 
 def rsl_rl_settings(rl: Any, init_std: float) -> dict[str, Any]:
@@ -261,7 +234,7 @@ class EngineEnv(ABC):
     def close(self) -> None:
         """Free what is held."""
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(self, options: EnvOptions) -> None:
         width = sum(len(term.parts) for term in self.observation_terms) + options.observe_time
         self.single_observation_space = Box(-np.inf, np.inf, (width,), np.float64)
         actions = sum(len(term.parts) for term in self.action_terms)

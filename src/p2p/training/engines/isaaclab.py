@@ -32,10 +32,9 @@ from isaaclab_newton.physics import MJWarpSolverCfg, NewtonCfg
 from isaaclab_newton.physics.newton_manager import NewtonManager
 from isaaclab_tasks.utils import resolve_task_config
 
-from p2p.config import ConfigurationError
+from p2p.config import ConfigurationError, EnvOptions
 from p2p.training.engines.engine_env import (
     EngineEnv,
-    EngineOptions,
     EngineTerm,
     Groups,
     JointDrive,
@@ -99,7 +98,8 @@ class Simulation:
 
     live: Simulation | None = None
 
-    def __init__(self, env_id: str, num_envs: int, options: EngineOptions) -> None:
+    def __init__(self, options: EnvOptions, num_envs: int) -> None:
+        env_id = options.env_id
         self.env_id, self.num_envs, self.device = env_id, num_envs, options.device
         self.user: IsaacLabEnv | None = None
         self.users = 0
@@ -166,9 +166,9 @@ class Simulation:
         self._opened.close()
 
 
-def make(env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
-    simulation = Simulation.live or Simulation(env_id, num_envs, options)
-    if env_id != simulation.env_id:
+def make(options: EnvOptions, num_envs: int) -> EngineEnv:
+    simulation = Simulation.live or Simulation(options, num_envs)
+    if options.env_id != simulation.env_id:
         raise ConfigurationError(f"Isaac Lab runs {simulation.env_id} in this process already")
     if num_envs > simulation.num_envs:
         raise ConfigurationError(
@@ -186,7 +186,7 @@ class IsaacLabEnv(EngineEnv):
     # Efforts do not pass through MuJoCo's actuators here, which have the damping alone.
     state_fields = ("qpos", "qvel", "ctrl", "qfrc_applied")
 
-    def __init__(self, simulation: Simulation, num_envs: int, options: EngineOptions) -> None:
+    def __init__(self, simulation: Simulation, num_envs: int, options: EnvOptions) -> None:
         self.simulation, self.env, cfg = simulation, simulation.env, simulation.cfg
         self.env_id, self.num_envs, self.device = simulation.env_id, num_envs, simulation.device
         self.dt, self.frame_skip = float(self.env.step_dt), int(cfg.decimation)

@@ -16,10 +16,9 @@ from mjlab.actuator import IdealPdActuator
 from mjlab.envs import ManagerBasedRlEnv
 from mjlab.tasks.registry import list_tasks, load_env_cfg, load_rl_cfg
 
-from p2p.config import ConfigurationError
+from p2p.config import ConfigurationError, EnvOptions
 from p2p.training.engines.engine_env import (
     EngineEnv,
-    EngineOptions,
     EngineTerm,
     Groups,
     JointDrive,
@@ -39,10 +38,11 @@ UP_TO_DATE = frozenset({
 AXES = {3: ("x", "y", "z"), 4: ("w", "x", "y", "z")}
 
 
-def make(env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
-    if env_id not in list_tasks():
-        raise ConfigurationError(f"mjlab has no {env_id!r}; it has {', '.join(list_tasks())}")
-    return MjlabEnv(env_id, num_envs, options)
+def make(options: EnvOptions, num_envs: int) -> EngineEnv:
+    if options.env_id not in list_tasks():
+        known = ", ".join(list_tasks())
+        raise ConfigurationError(f"mjlab has no {options.env_id!r}; it has {known}")
+    return MjlabEnv(options, num_envs)
 
 
 def environments() -> list[dict[str, Any]]:
@@ -71,7 +71,8 @@ def preset(env_id: str) -> dict[str, Any]:
 class MjlabEnv(EngineEnv):
     """A task of mjlab; its own reward is kept beside ours, for comparison."""
 
-    def __init__(self, env_id: str, num_envs: int, options: EngineOptions) -> None:
+    def __init__(self, options: EnvOptions, num_envs: int) -> None:
+        env_id = options.env_id
         cfg = load_env_cfg(env_id)
         cfg.scene.num_envs, cfg.seed = num_envs, options.seed
         cfg.auto_reset = False  # so that the last state of an episode can be seen

@@ -1,31 +1,41 @@
-"""The states a transition reached, as a reward reads them: MjData's fields for N rows.
-
-A reward sees the last state of an episode, not the first of the next. So rows that end are
-copied before their reset. Where no MjData are kept (BatchEngine), the first request replays the
-transition from the states it began in, which gives the same bits, and continues with a RowEngine.
-"""
+"""The states a transition reached, as a reward reads them: MjData's fields for N rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partialmethod
+from typing import TYPE_CHECKING, Any, Literal
 
 import mujoco
 import numpy as np
 
-from p2p.training.envs.batch_data import BatchData
-from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, RowEngine
 from p2p.training.trajectory import ENGINE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from p2p.training.envs.batched_env import Array, Bools
+    from p2p.training.envs.batched_env import Array
+
+try:
+    from mujoco.batch import DATA_FIELDS
+except ImportError:  # an engine's MuJoCo is older
+    _EMPTY = mujoco.MjData(mujoco.MjModel.from_xml_string("<mujoco/>"))
+    DATA_FIELDS = frozenset(
+        name
+        for name in dir(_EMPTY)
+        if not name.startswith("_") and isinstance(getattr(_EMPTY, name), np.ndarray)
+    )
+
+__all__ = ["DATA_FIELDS", "FULL_STATE", "BatchData", "ReachedStates"]
+
+FULL_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+Kind = Literal["actuator", "body", "camera", "geom", "joint", "light", "sensor", "site", "tendon"]
 
 
 class ReachedStates:
     """Side information of the transition just made, as Gymnasium's own MjData shows it.
 
-    `rows` are the MjData that are stepped.
+    A reward sees the last state of an episode, not the first of the next. So rows that end are
+    copied before their reset. `rows` are the MjData that are stepped.
     """
 
     def __init__(self, model: mujoco.MjModel, rows: Sequence[mujoco.MjData]) -> None:
@@ -93,25 +103,66 @@ class ReachedStates:
         return np.concatenate(self._views[name]).reshape(len(self._rows), *shape)
 
 
-def replay(
-    engine: BatchEngine, stepped: Bools, ended: list[int], substeps: int
-) -> tuple[RowEngine, ReachedStates]:
-    """Continue with a RowEngine, and show the transition that a BatchEngine has just made.
+class BatchData:
+    """What a batched reward gets as ``mj_data``: MjData's fields, (N, ...) each and read-only.
 
-    `stepped` rows took part in its last step and were not restarted since; those of them that ended
-    with it and were reset are `ended`.
+    Named access works as on MjData: ``mj_data.body("torso").xpos`` is (N, 3) and
+    ``mj_data.joint("rootx").qpos`` is (N, 1). Contacts differ in number from row to row and
+    have no batched form: a reward that reads them runs per environment.
     """
-    states = engine.states()
-    rows = RowEngine(engine.model, engine.num_rows, engine.num_threads, tuple(engine.fields))
-    rows.load(states)
-    for i in np.flatnonzero(stepped).tolist():
-        data = rows.data[i]
-        mujoco.mj_resetData(rows.model, data)
-        mujoco.mj_setState(rows.model, data, engine.started[i], FULL_STATE)
-        mujoco.mj_step(rows.model, data, substeps)
-        mujoco.mj_rnePostConstraint(rows.model, data)
-    reached = ReachedStates(rows.model, rows.data)
-    reached.end_rows(ended)
-    for i in ended:
-        mujoco.mj_setState(rows.model, rows.data[i], states[i], FULL_STATE)
-    return rows, reached
+
+    def __init__(self, model: mujoco.MjModel, field: Callable[[str], Array]) -> None:
+        self._field = field
+        self._template = mujoco.MjData(model)
+
+    def __getattr__(self, name: str) -> Array:
+        if name in DATA_FIELDS:
+            return self._field(name)
+        hint = ""
+        if hasattr(mujoco.MjData, name):
+            hint = ": its size may differ from row to row; rewards run per environment can read it"
+        raise AttributeError(f"batched mj_data has no {name!r}{hint}")
+
+    def _named(self, kind: Kind, key: str | int) -> NamedView:
+        return NamedView(self, kind, key, self._template)
+
+    actuator = partialmethod(_named, "actuator")
+    body = partialmethod(_named, "body")
+    camera = partialmethod(_named, "camera")
+    geom = partialmethod(_named, "geom")
+    joint = partialmethod(_named, "joint")
+    sensor = partialmethod(_named, "sensor")
+    site = partialmethod(_named, "site")
+    tendon = partialmethod(_named, "tendon")
+
+
+class NamedView:
+    """One object's slice of the batched fields."""
+
+    def __init__(
+        self, data: BatchData, kind: Kind, key: str | int, template: mujoco.MjData
+    ) -> None:
+        self._data, self._kind, self._template = data, kind, template
+        self._view = getattr(template, kind)(key)
+        self.id: int = self._view.id
+        self.name: str = self._view.name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        view = getattr(self._view, name)
+        prefixes = {"tendon": "ten_"}
+        for field in (name, f"{prefixes.get(self._kind, f'{self._kind}_')}{name}", f"sensor{name}"):
+            whole = getattr(self._template, field, None) if field in DATA_FIELDS else None
+            # MjData's own named view tells where in the field the object lies.
+            if isinstance(whole, np.ndarray) and np.may_share_memory(whole, view):
+                start = (_address(view) - _address(whole)) // whole.itemsize
+                rows = getattr(self._data, field)
+                part = rows.reshape(len(rows), -1)[:, start : start + view.size]
+                return part.reshape(len(rows), *view.shape)
+        raise AttributeError(f"batched mj_data.{self._kind}(...) has no {name!r}")
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

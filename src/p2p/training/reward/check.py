@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from p2p.config import engine_of
+from p2p.config import TrainConfig
 from p2p.contracts import Record, RewardSpec
 from p2p.sandbox import (
     LIBRARIES_BYTES,
@@ -99,28 +99,28 @@ class CheckReport(Record):
 
 def check_reward(
     reward: str | Path,
-    env_id: str,
+    env: TrainConfig | str,
     *,
-    side_info: bool = True,
-    observe_time: bool = False,
+    name: str | None = None,
     num_envs: int = 8,
     steps: int = 200,
     seed: int = 0,
     seconds: float = 30.0,
     memory_bytes: int = 4 * GIB,
-    engine: str | None = None,
 ) -> CheckReport:
-    """Check a reward file, or source text, on `env_id`.
+    """Check a reward file, or source text, on an environment: by its id, or as it is trained on.
 
-    `reward` is a path, or a string that is source text if it has a line break. `seconds` is how
-    long the reward's own work may take. Raises SandboxUnavailable where there is no sandbox.
+    `reward` is a path, or a string that is source text if it has a line break; `name` is what
+    messages call its file. `seconds` is how long the reward's own work may take. Raises
+    SandboxUnavailable where there is no sandbox.
     """
     began = time.monotonic()
-    engine = engine or engine_of(env_id)
+    config = TrainConfig(env_id=env) if isinstance(env, str) else env
+    engine = config.engine
     if is_engine(engine):  # its steps take longer than any reward: on a CPU, minutes
         seconds += ENGINE_SECONDS
     findings: list[CheckFinding] = []
-    name = DEFAULT_NAME if _is_code(reward) else str(reward)
+    name = name or (DEFAULT_NAME if _is_code(reward) else str(reward))
     result = None
     try:
         source = (
@@ -133,9 +133,8 @@ def check_reward(
         )
     else:
         payload = {
-            "code": code, "name": name, "env_id": env_id, "engine": engine, "seed": seed,
-            "num_envs": num_envs, "steps": steps, "side_info": side_info, "seconds": seconds,
-            "observe_time": observe_time,
+            "code": code, "name": name, "config": config.model_dump(mode="json"),
+            "seed": seed, "num_envs": num_envs, "steps": steps, "seconds": seconds,
         }  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
             around = surroundings(engine, Path(folder))
@@ -159,7 +158,7 @@ def check_reward(
             findings.append(_ended(end, name, seconds))
         findings += _sandbox_warnings(code)
     return CheckReport(
-        env_id=env_id,
+        env_id=config.env_id,
         name=name,
         findings=tuple(findings),
         result=result,

@@ -42,9 +42,10 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         tell("finding", finding.model_dump())
 
     try:
-        env = _environment(payload)
+        config = TrainConfig.model_validate(payload["config"])
+        env = _environment(payload, config)
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
-        text = f"{payload['env_id']} cannot be made: {type(error).__name__}: {error}"
+        text = f"{payload['config']['env_id']} cannot be made: {type(error).__name__}: {error}"
         find(_blamed(error) if isinstance(error, RewardError) else _error("environment", text))
         return
     tell("ready", None)
@@ -54,7 +55,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     with warnings.catch_warnings(record=True) as caught, redirect_stdout(printed):
         warnings.simplefilter("default")
         try:
-            result, findings = try_reward(payload, env)
+            result, findings = try_reward(payload, config, env)
         except RewardError as error:
             find(_blamed(error))
         else:
@@ -70,19 +71,13 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         find(_warning("runtime_warning", f"line {line}: {text}", line=line))
 
 
-def _environment(payload: Mapping[str, Any]) -> BatchedEnv:
+def _environment(payload: Mapping[str, Any], config: TrainConfig) -> BatchedEnv:
     """What the reward is tried on, with what it reads in info; raises RewardError and others."""
-    parse_source(payload["code"], payload["engine"], name=payload["name"])
+    parse_source(payload["code"], config.engine, name=payload["name"])
     # Of a reward that goes by the time, every part is to be seen within the few steps of a trial.
-    short = max(2, payload["steps"] // 10) if payload["observe_time"] else None
-    config = TrainConfig(
-        env_id=payload["env_id"],
-        max_episode_steps=short,
-        side_info=payload["side_info"],
-        observe_time=payload["observe_time"],
-        num_threads=1,
-    )
-    env = make_environment(config, payload["num_envs"], payload["code"])
+    short = max(2, payload["steps"] // 10) if config.observe_time else None
+    changes = {"max_episode_steps": short, "num_threads": 1}
+    env = make_environment(config.model_copy(update=changes), payload["num_envs"], payload["code"])
     env.reset_batch(payload["seed"])
     return env
 
@@ -101,12 +96,12 @@ class PrintCounter(io.TextIOBase):
 
 
 def try_reward(
-    payload: Mapping[str, Any], env: BatchedEnv
+    payload: Mapping[str, Any], config: TrainConfig, env: BatchedEnv
 ) -> tuple[CheckResult, list[CheckFinding]]:
     """Load the reward, run it both ways, and describe what it gave."""
     code, seed = payload["code"], payload["seed"]
-    options = {"engine": payload["engine"], "name": payload["name"]}
-    side = env if payload["side_info"] else None
+    options = {"engine": config.engine, "name": payload["name"]}
+    side = env if config.side_info else None
     source = parse_source(code, **options)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     runner = RewardRunner(code, env.num_envs, batched=False, **options, side_info=side)
@@ -119,7 +114,7 @@ def try_reward(
             runner.failed(last)
     values = np.stack(rows, axis=1).reshape(1 + len(runner.term_names), -1)
     batched, reason = decide_batched(
-        code, env, side_info=payload["side_info"], seed=seed + 1, **options
+        code, env, side_info=config.side_info, seed=seed + 1, **options
     )
     us_single, us_batched = _microseconds(runner, last), None
     if batched:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from p2p.training.engines.engine_env import DATA
-from p2p.training.envs.batch_data import BatchData
+from p2p.training.envs.side_info import BatchData
 from p2p.training.reward.calls import unpack
 from p2p.training.reward_loader import EPISODE_START, FunctionReward, RewardSource, parse_source
 
