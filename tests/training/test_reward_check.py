@@ -35,7 +35,7 @@ def only_error(report):
 
 def test_a_good_reward_passes_without_a_word():
     reward = find_reward("halfcheetah_run_forward")
-    report = check_reward(reward.path, reward.env_id)
+    report = check_reward(reward.read(), reward.env_id)
     assert report.ok
     assert report.findings == ()
     result = report.result

@@ -1,7 +1,7 @@
 """Built-in reward functions, usable as they are or as templates.
 
-Every file here with an ENV_ID is a reward file as a person would write one. They are listed
-from their source, without being imported.
+Every file here with an ENV_ID is a reward file as a person would write one, and those that
+environments come with are written alike. They are listed from their source, without being imported.
 """
 
 from __future__ import annotations
@@ -12,21 +12,25 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from p2p.rewards.environment_defaults import default_rewards
+
 __all__ = ["BuiltinReward", "UnknownRewardError", "declared_env", "find_reward", "list_rewards"]
+
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinReward:
-    """A reward file of this package."""
+    """A reward of this package."""
 
     name: str
     env_id: str
     description: str
-    path: Path
+    source: str
 
     def read(self) -> str:
         """Its source."""
-        return self.path.read_text(encoding="utf-8")
+        return self.source
 
 
 class UnknownRewardError(LookupError):
@@ -35,8 +39,10 @@ class UnknownRewardError(LookupError):
 
 @cache
 def _rewards() -> tuple[BuiltinReward, ...]:
-    rewards = (_described(path) for path in sorted(Path(__file__).parent.glob("*.py")))
-    return tuple(reward for reward in rewards if reward is not None)
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in _FOLDER.glob("*_*.py")}
+    sources |= dict(default_rewards())
+    described = (_describe(name, sources[name]) for name in sorted(sources))
+    return tuple(reward for reward in described if reward is not None)
 
 
 def list_rewards(env_id: str | None = None) -> list[BuiltinReward]:
@@ -72,9 +78,8 @@ def declared_env(source: str) -> str | None:
     return None
 
 
-def _described(path: Path) -> BuiltinReward | None:
-    source = path.read_text(encoding="utf-8")
+def _describe(name: str, source: str) -> BuiltinReward | None:
     env_id = declared_env(source)
     if env_id is None:
         return None
-    return BuiltinReward(path.stem, env_id, ast.get_docstring(ast.parse(source)) or "", path)
+    return BuiltinReward(name, env_id, ast.get_docstring(ast.parse(source)) or "", source)
