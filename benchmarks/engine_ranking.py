@@ -340,8 +340,7 @@ def roll(env: BatchedEnv, engine: str, choose: Callable[[Any, float], Any]) -> d
     import numpy as np
 
     from p2p.training.evaluation import evaluation_seed
-    from p2p.training.reward.calls import Transition
-    from p2p.training.reward.runner import RewardRunner
+    from p2p.training.reward_runner import RewardRunner, Transition
 
     runners = {
         name: RewardRunner(

@@ -25,7 +25,7 @@ from p2p.inference.providers import PROVIDERS
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_CODES
 from p2p.training.env_spec import get_env_spec, list_env_ids
-from p2p.training.reward.runner import decide_batched
+from p2p.training.reward_runner import decide_batched
 from p2p.training.runner import RunOptions, run_training
 from p2p.training.vec_env import is_fast, make_batched_env
 

@@ -17,7 +17,7 @@ from model_servers import CANARY, ModelServer
 from played_by_builtin import played_by_builtin
 
 from p2p.config import EnvOptions
-from p2p.training.reward.runner import decide_batched
+from p2p.training.reward_runner import decide_batched
 from p2p.training.vec_env import make_batched_env
 
 ROOT = Path(__file__).parents[1]

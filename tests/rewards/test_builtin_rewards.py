@@ -9,8 +9,8 @@ import pytest
 from p2p.config import EnvOptions
 from p2p.rewards import UnknownRewardError, find_reward, list_rewards
 from p2p.training.env_spec import get_env_spec
-from p2p.training.reward.runner import RewardRunner, decide_batched, trial_transitions
 from p2p.training.reward_loader import load_from_code
+from p2p.training.reward_runner import RewardRunner, decide_batched, trial_transitions
 from p2p.training.vec_env import make_batched_env
 
 ENV_IDS = [

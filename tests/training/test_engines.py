@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import gymnasium
@@ -30,9 +31,9 @@ from p2p.contracts import PolicyMetadata, StateSaved, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import SandboxUnavailable, launch, set_unsafe_local
 from p2p.settings import get_settings
-from p2p.training.engines import facts, install
+from p2p.training.engines import engine_env, facts, install
+from p2p.training.engines.child import read_policy_metadata
 from p2p.training.engines.engine_env import EngineEnv, EngineTerm, Groups, Reached
-from p2p.training.engines.live_spec import read_policy_metadata
 from p2p.training.engines.table import (
     ENGINES,
     EngineMissing,
@@ -45,8 +46,8 @@ from p2p.training.evaluation import record_episodes
 from p2p.training.export import export_run
 from p2p.training.policies.network import NetworkShape, action_mean, initial_parameters
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner
-from p2p.training.reward.tensors import TensorTransition, decide_tensors
+from p2p.training.reward_runner import RewardRunner
+from p2p.training.reward_tensors import TensorTransition, decide_tensors
 from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
 from p2p.training.specs.quantities import QUANTITIES, Robot, compute, measure, names_of
 from p2p.training.trajectory import RecordedEpisode
@@ -95,7 +96,7 @@ def test_damaged_facts_are_named_with_what_to_do(no_engines):
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text('{"env_id": "Mjl')
     with pytest.raises(ConfigurationError, match=rf"spec\.json is missing or damaged: .*{TRIAL}"):
-        facts.EngineBackend("mjlab").read_spec(TRIAL)
+        facts.MjlabBackend().read_spec(TRIAL)
     with pytest.raises(ConfigurationError, match=r"policy_metadata\.json is missing or damaged"):
         facts.policy_metadata(TrainConfig(env_id=TRIAL), "iter_1")
 
@@ -249,6 +250,27 @@ def test_second_environment_adds_solvers_to_the_first_ones(no_engines):
     assert kept == first
 
 
+def test_warp_caches_beside_shared_kernels_and_writes_through_no_link(tmp_path, monkeypatch):
+    """A folder may be shared in part: of another device, or without one of a solver's files."""
+    build = types.ModuleType("warp._src.build")
+    build.safe_rename = None
+    warp, source = types.ModuleType("warp"), types.ModuleType("warp._src")
+    source.build = build
+    for module in (warp, source, build):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    engine_env._let_warp_write()
+    shared, built, cached = tmp_path / "shared.lto", tmp_path / "lto_p1_t1", tmp_path / "lto"
+    shared.write_text("shared")
+    built.mkdir()
+    cached.mkdir()
+    (cached / "a.lto").symlink_to(shared)
+    for name in ("a.lto", "a_fatbin.lto"):
+        (built / name).write_text("new")
+    build.safe_rename(str(built), str(cached))
+    assert shared.read_text() == (cached / "a.lto").read_text() == "shared"
+    assert (cached / "a_fatbin.lto").read_text() == "new"
+
+
 def test_a_run_replaces_a_shared_kernel_only_for_itself(no_engines):
     home = no_engines / "mjlab"
     home.mkdir(parents=True)
@@ -269,8 +291,9 @@ def test_what_runs_in_an_engines_python_takes_an_older_mujoco():
     """Engines pin a MuJoCo without `mujoco.batch`, and have no JAX."""
     code = """
 import sys
+import types
 sys.modules.update({"mujoco.batch": None, "jax": None})
-import p2p.agents.returns_worker, p2p.training.engines.child, p2p.training.reward.check_worker
+import p2p.agents.returns_worker, p2p.training.engines.child, p2p.training.reward_check
 import p2p.training.base_trainer, p2p.training.engines.engine_env, p2p.training.worker
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

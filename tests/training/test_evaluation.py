@@ -14,7 +14,7 @@ from p2p.training.evaluation import (
     representative_episodes,
 )
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 

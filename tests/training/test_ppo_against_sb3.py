@@ -20,8 +20,8 @@ from p2p.training.fast_trainer import Actor, RolloutCollector
 from p2p.training.policies.network import NetworkShape, flatten, unflatten
 from p2p.training.policies.sb3_export import policy_kwargs
 from p2p.training.ppo import LearnerState, make_update
-from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_loader import load_from_code
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.sb3_trainer import MeasuredPPO
 from p2p.training.vec_env import make_batched_env
 

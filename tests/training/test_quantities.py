@@ -15,8 +15,8 @@ from p2p.config import EnvOptions, TrainConfig
 from p2p.training.base_trainer import make_environment
 from p2p.training.envs.registry import quiet_loading
 from p2p.training.evaluation import acting, evaluate
-from p2p.training.reward.runner import RewardRunner, decide_batched
 from p2p.training.reward_function import RewardError
+from p2p.training.reward_runner import RewardRunner, decide_batched
 from p2p.training.specs.quantities import (
     QUANTITIES,
     Robot,

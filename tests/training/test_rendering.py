@@ -13,20 +13,18 @@ import pytest
 from p2p.config import EnvOptions
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.evaluation import evaluate, evaluation_seed
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 from p2p.training.video import rendering
 from p2p.training.video.rendering import (
     RenderJob,
     RenderQueue,
-    render,
-    render_async,
-)
-from p2p.training.video.support import (
     RenderSupport,
     drawing_environment,
     probe_backends,
+    render,
+    render_async,
     rendering_available,
 )
 

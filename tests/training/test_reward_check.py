@@ -6,8 +6,8 @@ from test_reward_loader import CLASS, FUNCTION, MAKER
 
 from p2p.config import TrainConfig
 from p2p.rewards import find_reward
-from p2p.training.reward import check_worker
-from p2p.training.reward.check import check_reward
+from p2p.training import reward_check
+from p2p.training.reward_check import check_reward
 
 ENV = "InvertedPendulum-v5"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
@@ -63,7 +63,7 @@ def found(code):
     payload = {"code": code, "name": "reward_fn.py", "env_id": ENV, "engine": "mujoco", "seed": 0,
                "num_envs": 4, "steps": 40, "side_info": False, "observe_time": False,
                "seconds": 60.0}  # fmt: skip
-    check_worker.main(payload, lambda line: sent.append(json.loads(line)))
+    reward_check.main(payload, lambda line: sent.append(json.loads(line)))
     findings = [message["body"] for message in sent if message["type"] == "finding"]
     return findings, any(message["type"] == "result" for message in sent)
 

@@ -3,9 +3,14 @@ import pytest
 from test_reward_loader import CLASS, FUNCTION, MAKER
 
 from p2p.config import EnvOptions
-from p2p.training.reward.calls import Transition
-from p2p.training.reward.runner import ROWS_AT_ONCE, RewardRunner, decide_batched, trial_transitions
 from p2p.training.reward_function import RewardError
+from p2p.training.reward_runner import (
+    ROWS_AT_ONCE,
+    RewardRunner,
+    Transition,
+    decide_batched,
+    trial_transitions,
+)
 from p2p.training.vec_env import make_batched_env
 
 N, D, A = 8, 17, 6

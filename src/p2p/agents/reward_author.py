@@ -31,7 +31,7 @@ from p2p.prompts.env_facts import all_facts
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import spec_for
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.check import CheckFinding, CheckReport, check_reward
+from p2p.training.reward_check import CheckFinding, CheckReport, check_reward
 
 FATAL_WARNINGS = ("constant_reward",)
 """Warnings of the checker that make training pointless."""

@@ -34,7 +34,7 @@ from p2p.commands.train import EnvOption, RewardFile, open_reward
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.training.env_spec import EnvSpec
-    from p2p.training.reward.check import CheckResult
+    from p2p.training.reward_check import CheckResult
 
 EngineOption = Annotated[
     str | None,
@@ -263,7 +263,7 @@ def check(
       p2p check last
     """
     from p2p.config import TrainConfig
-    from p2p.training.reward.check import check_reward
+    from p2p.training.reward_check import check_reward
 
     file, config = reward_or_session(reward, runs_dir)
     env_id = env or file.env_id or TrainConfig().env_id

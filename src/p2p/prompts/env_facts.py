@@ -11,7 +11,7 @@ from p2p.contracts import FAILURE_TAGS
 from p2p.training.specs import spec_text
 
 if TYPE_CHECKING:
-    from p2p.training.specs.records import EnvSpec, ObservationEntry
+    from p2p.training.env_spec import EnvSpec, ObservationEntry
 
 _CELL = re.compile(r"(\w+)\[(\d+), (\d+)\]")
 

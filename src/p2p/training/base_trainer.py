@@ -34,11 +34,10 @@ from p2p.contracts import (
 from p2p.training.checkpoints import ResumeError, adopt_state, load_state, save_state
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.batched_env import BatchedEnv
-from p2p.training.episodes import EpisodeLog
-from p2p.training.evaluation import evaluate, evaluation_seed
+from p2p.training.evaluation import EpisodeLog, evaluate, evaluation_seed
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner, decide_batched
 from p2p.training.reward_loader import parse_source
+from p2p.training.reward_runner import RewardRunner, decide_batched
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import RecordedEpisode
 

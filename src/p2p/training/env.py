@@ -9,9 +9,9 @@ import numpy as np
 
 from p2p.config import EnvOptions
 from p2p.training.envs.registry import make_single
-from p2p.training.reward.calls import CheckedReward
 from p2p.training.reward_function import RewardFunction, parse_docstring
 from p2p.training.reward_loader import Compute, FunctionReward
+from p2p.training.reward_runner import CheckedReward
 from p2p.training.sb3_trainer import IsaacLabRewardVecWrapper
 from p2p.training.simulator import get_simulator
 from p2p.training.specs.quantities import Robot, of_state

@@ -24,9 +24,11 @@ from mujoco.batch import Batch
 
 from p2p.training.envs.batched_env import (
     F64,
+    FULL_STATE,
     Array,
     BatchedEnv,
     Bools,
+    ReachedStates,
     StepBatch,
     generator_from_array,
     generator_to_array,
@@ -34,7 +36,6 @@ from p2p.training.envs.batched_env import (
 from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.envs.mujoco_kernels import EpisodeStarts, find_kernel
 from p2p.training.envs.registry import UnknownEnvironmentError, make_single, registered
-from p2p.training.envs.side_info import FULL_STATE, ReachedStates
 from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, Rew
 from p2p.config import EnvOptions, TrainConfig
 from p2p.contracts import Criterion
 from p2p.training.env_spec import get_env_spec, list_env_ids
-from p2p.training.reward.check import check_reward
+from p2p.training.reward_check import check_reward
 from p2p.training.reward_loader import load_from_code
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.vec_env import make_batched_env

@@ -21,7 +21,7 @@ from p2p.training.trajectory import (
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.contracts import Criterion, TrainSummary
-    from p2p.training.specs.records import EnvSpec
+    from p2p.training.env_spec import EnvSpec
 
 MAX_FRAMES = 200
 """Of a video for judges; a longer episode has fewer a second."""

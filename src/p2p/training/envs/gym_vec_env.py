@@ -10,15 +10,17 @@ from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeAwareObservation, TimeLimit
 
 from p2p.training.envs.batched_env import (
+    DATA_FIELDS,
     F64,
+    FULL_STATE,
     Array,
     Bools,
+    ReachedStates,
     StepBatch,
     generator_from_array,
     generator_to_array,
 )
 from p2p.training.envs.registry import make_single
-from p2p.training.envs.side_info import DATA_FIELDS, FULL_STATE, ReachedStates
 from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:
