@@ -72,7 +72,7 @@ def main() -> None:
     text = report(found, start, machine())
     print(text)
     if given.write:
-        write("api_load", text, {"machine": start, "results": found})
+        write("api_load", text)
 
 
 # --- what there is to serve -----------------------------------------------------------------------

@@ -140,16 +140,6 @@ def test_a_slip_of_the_finger_is_status_two(p2p: Cli, wrong: tuple[str, ...]) ->
     assert "Traceback" not in shown.err
 
 
-def test_help_loads_no_heavy_library() -> None:
-    code = (
-        "import sys, p2p.cli\n"
-        "heavy = {'numpy', 'mujoco', 'gymnasium', 'jax', 'torch', 'pydantic', 'av'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     command = f"{sys.executable} -m p2p.cli rewards | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)

@@ -18,7 +18,7 @@ from p2p.scheduler.backends import BackendError, ssh
 from p2p.scheduler.backends.ssh import SSHBackend
 from p2p.scheduler.package import build_package
 
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 
 SLEEPS = "open('count', 'a').write('x'); import time; time.sleep({})"
 

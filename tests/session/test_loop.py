@@ -28,6 +28,7 @@ from p2p.session.stopping import StopSwitch, worked_s
 from p2p.session.warm_start import place_start, start_of
 from p2p.training.hp_presets import quick_config
 from p2p.training.runner import RunOptions, run_training
+from shared_folders import Shared
 
 TINY = TrainConfig(**{**session_process.TINY, "total_timesteps": 256, "max_episode_steps": 20})
 
@@ -36,12 +37,15 @@ Run = Callable[..., SessionResult]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(shared: Shared) -> Path:
     """One real run; the iterations of these tests are copies of it."""
-    record = IterationRecord(tmp_path_factory.mktemp("trained") / "session_t" / "base_seed_1")
-    config = TINY.with_updates(iteration_id="base_seed_1")
-    run_training(config, reward(1.0), record, options=RunOptions(videos=False))
-    return record.path
+
+    def train(folder: Path) -> None:
+        record = IterationRecord(folder / "session_t" / "base_seed_1")
+        config = TINY.with_updates(iteration_id="base_seed_1")
+        run_training(config, reward(1.0), record, options=RunOptions(videos=False))
+
+    return shared.folder("pole-run", train) / "session_t" / "base_seed_1"
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from p2p.records.statuses import EXIT_CODES
 from p2p.session.run_session import main
 from p2p.session.stopping import worked_s
 
+pytestmark = pytest.mark.process
+
 EVERY_FILE = (
     "session.json",
     "intent.json",
