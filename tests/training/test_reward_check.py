@@ -19,8 +19,9 @@ def function(*lines, doc="LaTeX: r\n    Terms:\n        a: something"):
 
 
 def check(code, env_id=ENV, **options):
-    config = TrainConfig(env_id=env_id, **options)
-    return check_reward(code, config, num_envs=4, steps=40)
+    settings = {k: options.pop(k) for k in ("side_info", "observe_time") if k in options}
+    config = TrainConfig(env_id=env_id, **settings)
+    return check_reward(code, config, num_envs=4, steps=40, **options)
 
 
 def codes(report):
@@ -60,9 +61,9 @@ def test_the_documented_examples_pass_and_are_called_per_environment(name):
 def found(code):
     """What the sandboxed side sends, asked in this process: findings, and whether it ran."""
     sent = []
-    payload = {"code": code, "name": "reward_fn.py", "env_id": ENV, "engine": "mujoco", "seed": 0,
-               "num_envs": 4, "steps": 40, "side_info": False, "observe_time": False,
-               "seconds": 60.0}  # fmt: skip
+    config = TrainConfig(env_id=ENV, side_info=False).model_dump(mode="json")
+    payload = {"code": code, "name": "reward_fn.py", "config": config, "seed": 0, "num_envs": 4,
+               "steps": 40, "seconds": 60.0}  # fmt: skip
     reward_check.main(payload, lambda line: sent.append(json.loads(line)))
     findings = [message["body"] for message in sent if message["type"] == "finding"]
     return findings, any(message["type"] == "result" for message in sent)
