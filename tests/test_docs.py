@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer
 
-from p2p.agents.criteria_text import parse_criteria
+from p2p.agents.intent_elicitor import parse_criteria
 from p2p.cli import app
 from p2p.config import EnvOptions, LoopConfig, TrainConfig
 from p2p.contracts import EvalResult

@@ -90,7 +90,7 @@ def intent_of(record: SessionRecord) -> Intent:
         (("balance", *POLE, "--model", "gpt-6.1-sol"), 6, "set OPENAI_API_KEY"),
         (("balance", *POLE, "--vlm", "google:gemini-3.8-flash"), 6, "set GEMINI_API_KEY"),
         (("balance", "--model", "claude-sonnet-5-5"), 6, "set ANTHROPIC_API_KEY"),
-        (("balance", *POLE, "--seeds", "one"), 2, "--seeds one: write a number"),
+        (("balance", *POLE, "--seeds", "one"), 2, "--seeds: 'one': write a number"),
         (("balance", *POLE, "--seeds", "0"), 2, "0 is not 1 to 1000"),
         (("balance", *POLE, "--seeds", "1,2,1"), 2, "seeds: 1, 2, 1: each of them only once"),
         (("balance", *POLE, "--configs", "9"), 2, "--configs: 9 is not 1 to 5"),
