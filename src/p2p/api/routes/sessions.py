@@ -64,7 +64,7 @@ from p2p.session.steering import (
     withdraw_feedback,
 )
 from p2p.session.stopping import cancel
-from p2p.training.reward.check import check_reward
+from p2p.training.reward_check import check_reward
 
 router = APIRouter(prefix="/api", tags=["sessions"])
 WATCHED = SessionQuery(limit=200)
