@@ -12,10 +12,10 @@ from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, ScalarsReady
 from p2p.training.policies.network import NetworkShape, initial_parameters
 from p2p.training.ppo import Actor, RolloutCollector
-from p2p.training.reward.check import check_reward
-from p2p.training.reward.runner import RewardRunner, decide_batched
+from p2p.training.reward_check import check_reward
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import load_from_code
+from p2p.training.reward_runner import RewardRunner, decide_batched
 from p2p.training.training_loop import TrainContext, make_environment, make_reward
 from p2p.training.worker import train
 

@@ -19,7 +19,7 @@ from p2p.contracts import EvalReady, Finished, ScalarsReady, Started, StateSaved
 from p2p.training.checkpoints import adopt_state, load_state
 from p2p.training.env import RewardedVecEnv
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.sb3_trainer import SB3, MeasuredPPO
 from p2p.training.training_loop import (
     Metrics,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from p2p.config import TrainConfig
     from p2p.training.envs.batched_env import BatchedEnv
-    from p2p.training.reward.runner import RewardRunner
+    from p2p.training.reward_runner import RewardRunner
     from p2p.training.training_loop import Metrics, TrainingLoop
 
 ADAM_BETAS = (0.9, 0.999)

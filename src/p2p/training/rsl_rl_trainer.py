@@ -26,9 +26,9 @@ from p2p.training.checkpoints import Arrays, part, prefixed
 from p2p.training.engines.engine_env import EngineEnv, Groups, Reached
 from p2p.training.policies.network import explained_variance, gaussian_shift
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.calls import TOTAL, Transition
-from p2p.training.reward.tensors import TensorTransition, decide_tensors
 from p2p.training.reward_function import RewardError
+from p2p.training.reward_runner import TOTAL, Transition
+from p2p.training.reward_tensors import TensorTransition, decide_tensors
 from p2p.training.torch_states import (
     load_adam,
     load_generators,

@@ -69,7 +69,7 @@ def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
     """Play the folder's policy with the reward, and report as after an evaluation."""
     from p2p.training.evaluation import evaluate
     from p2p.training.policies.policy import Policy
-    from p2p.training.reward.runner import decide_batched
+    from p2p.training.reward_runner import decide_batched
     from p2p.training.training_loop import (
         Heartbeat,
         make_environment,
