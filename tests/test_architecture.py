@@ -24,13 +24,13 @@ LAYERS = (
 """From the ground up; a module imports from its own layer or from below."""
 
 UNSTABLE_LAYERS = (
-    {"core", "config", "foreign_text"},
+    {"core", "config"},
     {"reward_transformations", "algorithms", "engines", "games", "tiny", "utils"},
     {
-        "buffer", "model_pool", "ratings", "samplers", "trackers", "writers",
-        "transcripts", "evaluation", "actor", "learners",
+        "buffer", "model_pool", "samplers", "trackers", "writers", "evaluation", "actor",
+        "learners",
     },
-    {"collection"},
+    {"episodes", "matchmaking"},
     {"collector"},
     {"run"},
     {"terminal_interface", "dashboard", "commands"},

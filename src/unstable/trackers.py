@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 
 from unstable.core import BaseTracker, Trajectory, outcome
 from unstable.evaluation import Evaluation, iteration, wilson
-from unstable.transcripts import Transcripts, in_words
 from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import call, inside_ray_actor, locked
 from unstable.utils.logging import is_news, one_line, setup_logger
-from unstable.writers import WRITERS, MetricsWriter, truncate_lines
+from unstable.writers import WRITERS, MetricsWriter, Transcripts, in_words, truncate_lines
 
 _LOG = logging.getLogger(__name__)
 WINDOW = 512

@@ -21,7 +21,7 @@ from small_qwen import (
 
 import unstable
 from unstable.actor import VLLMActor
-from unstable.engines.protocol import EngineError
+from unstable.engines import EngineError
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 

@@ -9,8 +9,8 @@ import pytest
 from instant_actor import InstantActor, nonsense
 from ray.exceptions import ActorDiedError
 
-from unstable.collection.actors import ActorPool, NoActorLeftError, Timeouts
-from unstable.engines.protocol import EngineError
+from unstable.actor import ActorPool, NoActorLeftError, Timeouts
+from unstable.engines import EngineError
 
 
 class Mortal(InstantActor):
@@ -77,7 +77,7 @@ def test_one_that_is_late_but_lives_fails_the_request_only():
 
 
 def test_one_that_hangs_altogether_is_buried(monkeypatch):
-    monkeypatch.setattr("unstable.collection.actors.PING_TIMEOUT", 0.1)
+    monkeypatch.setattr("unstable.actor.PING_TIMEOUT", 0.1)
 
     class Deaf(Mortal):
         async def ping(self) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstable.algorithms.advantages import (
+from unstable.algorithms.losses import (
     gae,
     group_relative,
     leave_one_out,

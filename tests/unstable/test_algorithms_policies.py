@@ -11,7 +11,7 @@ from learner_parts import make_steps
 
 from unstable import algorithms
 from unstable.algorithms import A2C, GRPO, PPO, RLOO, DrGRPO, Reinforce
-from unstable.algorithms.samples import Sample
+from unstable.algorithms.policy_gradient import Sample
 from unstable.core import Step
 from unstable.learners.policy import load_policy
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from learner_parts import ENV, make_steps
 
-from unstable.algorithms.samples import mini_batches, to_sample
+from unstable.algorithms.policy_gradient import mini_batches, to_sample
 from unstable.core import Step
 
 

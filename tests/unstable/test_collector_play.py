@@ -11,7 +11,7 @@ from collector_run import ENV, Run
 from instant_actor import InstantActor, board_of, empty_cell, nonsense
 
 from unstable.collector import CollectionError
-from unstable.engines.protocol import EngineError
+from unstable.engines import EngineError
 
 
 def test_both_seats_of_each_game_reach_the_buffer(tmp_path):

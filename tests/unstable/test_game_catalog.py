@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from unstable.games.catalog import game_ids, probe
+from unstable.games.players import game_ids, probe
 
 
 def test_ids_are_listed_without_their_variants():

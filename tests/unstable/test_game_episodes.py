@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from instant_actor import END, InstantActor, board_of, empty_cell, nonsense
 
-from unstable.collection.actors import ActorPool
-from unstable.collection.episodes import play_episode
-from unstable.collection.players import PlayerFactory
+from unstable.actor import ActorPool
 from unstable.core import AgentSpec, EpisodeResult, PlaySpec, Trajectory
-from unstable.engines.protocol import EngineError
-from unstable.games.runner import GameError
+from unstable.engines import EngineError
+from unstable.episodes import PlayerFactory, play_episode
+from unstable.games import GameError
 
 ME = AgentSpec("checkpoint", "adapters/3", "qwen3-zs", version=3)
 RANDOM = AgentSpec("fixed", "random-legal", "qwen3-zs")

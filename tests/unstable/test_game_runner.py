@@ -8,10 +8,9 @@ import threading
 import pytest
 
 from unstable.core import outcome
-from unstable.games.catalog import fewest_players
-from unstable.games.players import RandomLegal, play
+from unstable.games import GameError, GameRunner
+from unstable.games.players import RandomLegal, fewest_players, play
 from unstable.games.rules import BOARDS, LEGAL_MOVES, compact_view
-from unstable.games.runner import GameError, GameRunner
 from unstable.reward_transformations import WinDrawLossFormatter
 
 GAMES = [f"{name}-v0-train" for name in LEGAL_MOVES]

@@ -10,11 +10,11 @@ import pytest
 from collector_run import Run
 from instant_actor import InstantActor, listed_move, nonsense
 
-from unstable import transcripts
+from unstable import writers
 from unstable.collector import TRANSCRIBED
-from unstable.games.runner import GameRunner
+from unstable.games import GameRunner
 from unstable.trackers import Tracker
-from unstable.transcripts import Transcripts, read_games
+from unstable.writers import Transcripts, read_games
 
 
 def games(folder: Path, kind: Any) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def test_of_each_checkpoint_the_first_training_games_are_kept(tmp_path):
 
 @pytest.mark.parametrize("bound", [(3, 1 << 20), (1000, 900)])
 def test_the_newest_games_stay_within_the_bound(tmp_path, monkeypatch, bound):
-    monkeypatch.setitem(transcripts.LIMITS, "train", bound)
+    monkeypatch.setitem(writers.LIMITS, "train", bound)
     writer = Transcripts(tmp_path)
     for number in range(20):
         if number == 10:  # another process goes on

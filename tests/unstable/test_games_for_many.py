@@ -16,8 +16,8 @@ from unstable.commands.models import find_model
 from unstable.config import ConfigError, RunConfig, load_config, recipe
 from unstable.core import Trajectory, outcome
 from unstable.evaluation import Evaluation
+from unstable.games import GameError, GameRunner
 from unstable.games.players import RandomLegal, play
-from unstable.games.runner import GameError, GameRunner
 from unstable.run.parts import with_games
 from unstable.run.start import start
 from unstable.tiny import WarmUp, make_tiny

@@ -12,7 +12,7 @@ from transformers import Qwen3Config
 
 from unstable.algorithms import Reinforce
 from unstable.buffer import StepBuffer
-from unstable.learners.memory import (
+from unstable.learners.policy import (
     LOGITS_BYTES,
     TRAINED_BYTES,
     MemoryPlan,

@@ -14,7 +14,7 @@ from small_run import SMALL
 
 from unstable.cli import main
 from unstable.config import load_config
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.run.start import start
 from unstable.utils.templates import TEMPLATES
 

@@ -22,10 +22,10 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from unstable.engines import Completion, EngineError, Sampling
 from unstable.engines.fused_model import fused
 from unstable.engines.paged_decoder import PagedDecoder
-from unstable.engines.pages import PAGE, PagePool
-from unstable.engines.protocol import Completion, EngineError, Sampling
+from unstable.engines.reference import PAGE, PagePool
 from unstable.engines.transformers_engine import TransformersEngine
 
 CUDA = torch.cuda.is_available()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unstable.engines import reference
-from unstable.engines.pages import PAGE, PagePool
+from unstable.engines.reference import PAGE, PagePool
 
 pytest.importorskip("triton", reason="kernels are written in Triton")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

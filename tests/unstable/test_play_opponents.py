@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from unstable.commands.console import CommandError, UsageError
+from unstable.commands import CommandError, UsageError
 from unstable.commands.models import ModelFolder, find_model
-from unstable.commands.play import AnswerOptions, make_opponents
+from unstable.commands.play import AnswerOptions, Person, make_opponents, unseen
 from unstable.config import make_config
-from unstable.games.person import Person, unseen
-from unstable.games.runner import GameRunner
-from unstable.run.folder import RunFolder
+from unstable.games import GameRunner
+from unstable.run import RunFolder
 
 OPTIONS = AnswerOptions(temperature=0.0, max_tokens=8)
 

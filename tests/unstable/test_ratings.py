@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unstable.core import Rating
-from unstable.ratings import RATING_SYSTEMS, TrueSkill, ranks
+from unstable.samplers import RATING_SYSTEMS, TrueSkill, ranks
 
 SYSTEM = TrueSkill()
 PACKAGE = trueskill.TrueSkill(beta=4.0)

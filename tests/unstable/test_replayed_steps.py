@@ -13,8 +13,8 @@ import torch
 from small_qwen import logprobs_of, save_adapter, small_qwen, with_adapter
 from torch import Tensor
 
-from unstable.engines.protocol import Completion, Sampling
-from unstable.engines.replay import GraphReplay, _Recorded, rounded_up
+from unstable.engines import Completion, Sampling
+from unstable.engines.decoder import GraphReplay, _Recorded, rounded_up
 from unstable.engines.transformers_engine import TransformersEngine
 
 

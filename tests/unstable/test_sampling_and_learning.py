@@ -14,11 +14,11 @@ from test_collector_engine import model_run, played
 from unstable.actor import VLLMActor
 from unstable.algorithms import PPO, Reinforce
 from unstable.algorithms.forward import token_logprobs
-from unstable.algorithms.samples import to_sample
+from unstable.algorithms.policy_gradient import to_sample
 from unstable.config import SamplingConfig, make_config
 from unstable.core import Step, Trajectory
+from unstable.engines import Sampling
 from unstable.engines.decoder import draw
-from unstable.engines.protocol import Sampling
 from unstable.run.parts import ConfigError, check
 
 PROMPT = [5, 6, 7]

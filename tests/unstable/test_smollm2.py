@@ -37,7 +37,7 @@ def test_it_is_trained_on_the_cpu(
 ) -> None:
     from transformers import AutoTokenizer
 
-    from unstable.tiny.smollm2 import smollm2_model
+    from unstable.tiny import smollm2_model
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = smollm2_model()

@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 from textual.widgets import Static, TabbedContent
 
 from unstable import TerminalInterface
-from unstable.dashboard.app import Dashboard
-from unstable.dashboard.view import Curve, RatingRow, SourceError, View
+from unstable.dashboard import Curve, RatingRow, SourceError, View
+from unstable.terminal_interface import Dashboard
 from unstable.trackers import Tracker
 
 VIEW = View(

@@ -13,10 +13,10 @@ import pytest
 
 from unstable import trackers
 from unstable.config import ConfigError
+from unstable.dashboard import SourceError, make_view
 from unstable.dashboard.drawing import headline
 from unstable.dashboard.sources import RunFiles, Tail
-from unstable.dashboard.view import SourceError, make_view
-from unstable.run.folder import RunFolder, SelfPlayStatus
+from unstable.run import RunFolder, SelfPlayStatus
 from unstable.trackers import Tracker
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from unstable import dashboard as gpus
 from unstable.core import Trajectory
-from unstable.dashboard import view as gpus
+from unstable.dashboard import Gpu, Match, Number, Throughput, View, make_view
 from unstable.dashboard.drawing import PANELS, snapshot, sparkline
-from unstable.dashboard.view import Gpu, Match, Number, Throughput, View, make_view
 from unstable.trackers import Tracker
 
 

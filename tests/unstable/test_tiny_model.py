@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from unstable.tiny import TinyProgress, make_tiny
-from unstable.tiny.make import Position, WarmUp, random_games
+from unstable.tiny import Position, TinyProgress, WarmUp, make_tiny, random_games
 from unstable.tiny.model import (
     byte_tokenizer,
     make_batch,

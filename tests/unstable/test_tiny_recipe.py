@@ -8,7 +8,7 @@ import pytest
 
 import unstable
 from unstable.config import load_config
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.run.start import start
 from unstable.tiny import WarmUp, make_tiny
 

@@ -28,7 +28,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from unstable.engines.protocol import Completion, EngineError, Sampling
+from unstable.engines import Completion, EngineError, Sampling
 from unstable.engines.transformers_engine import TransformersEngine
 
 

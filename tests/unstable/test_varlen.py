@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unstable.utils import varlen
+from unstable.engines import attention as varlen
 
 CPU = torch.device("cpu")
 

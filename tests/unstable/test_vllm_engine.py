@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from unstable.actor import VLLMActor
-from unstable.engines.protocol import Completion, EngineError, Sampling
+from unstable.engines import Completion, EngineError, Sampling
 from unstable.engines.vllm_engine import VLLMEngine, room_for_rank
 
 ADAPTERS = 10

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unstable.commands.console import (
+from unstable.commands import (
     CommandError,
     CommandGroup,
     JsonFlag,

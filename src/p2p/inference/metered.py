@@ -52,8 +52,7 @@ from p2p.inference.question import (
     RequestRejected,
 )
 from p2p.settings import redact
-from unstable.foreign_text import whole_characters
-from unstable.utils.replies import UNREADABLE, ReplyTooLong
+from unstable.utils.replies import UNREADABLE, ReplyTooLong, whole_characters
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
 from itertools import accumulate, groupby
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,8 +21,21 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from unstable.utils.gpu_kernels import kernels_for
-from unstable.utils.varlen import causal_varlen
+from unstable.engines.attention import causal_varlen
+
+
+@cache
+def gpu_kernels() -> ModuleType | None:
+    """Those of the learner; None: there is no Triton."""
+    try:
+        return import_module("unstable.learners.kernels")
+    except ModuleNotFoundError:
+        return None
+
+
+def kernels_for(x: Tensor) -> ModuleType | None:
+    return gpu_kernels() if x.is_cuda else None
+
 
 ATTENTION = "unstable_packed"
 """The name under which transformers knows the attention."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from pydantic import BaseModel
 
-from unstable.commands.console import (
+from unstable.commands import (
     CommandError,
     JsonFlag,
     TrustFlag,
@@ -162,8 +162,8 @@ def _config_of(model: ModelFolder) -> RunConfig:
 def _chosen_games(
     model: ModelFolder, config: RunConfig, env_ids: list[str], players: int | None
 ) -> tuple[EnvTriple, ...]:
-    from unstable.games.catalog import fewest_players
-    from unstable.games.runner import GameError
+    from unstable.games import GameError
+    from unstable.games.players import fewest_players
 
     known = {env_id: (n, template) for env_id, n, template in config.games.evaluated}
     chosen = []

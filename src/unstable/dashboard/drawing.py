@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstable.dashboard.view import Curve, Gpu, Number, RatingRow, View, WinRate
+from unstable.dashboard import Curve, Gpu, Number, RatingRow, View, WinRate
 from unstable.evaluation import iteration
 
 BLOCKS = "▁▂▃▄▅▆▇█"

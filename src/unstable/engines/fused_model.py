@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from unstable.engines import reference
 from unstable.engines.adapters import Adapter
-from unstable.engines.pages import PAGE, PagePool
-from unstable.utils.varlen import causal_varlen
+from unstable.engines.attention import causal_varlen
+from unstable.engines.reference import PAGE, PagePool
 
 LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}

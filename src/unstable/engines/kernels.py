@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unstable.engines.pages import PAGE, PagePool
+from unstable.engines.reference import PAGE, PagePool
 
 LEAST = 16
 """Of a side of a product of matrices."""

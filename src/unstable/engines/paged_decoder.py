@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from unstable.engines.adapters import Adapter
-from unstable.engines.decoder import DecodingRow, prompt_chunks
+from unstable.engines.decoder import FEWEST_ROWS, DecodingRow, prompt_chunks, recording, rounded_up
 from unstable.engines.fused_model import Batch, FusedModel, fused, sent
-from unstable.engines.pages import PAGE
-from unstable.engines.replay import FEWEST_ROWS, recording, rounded_up
+from unstable.engines.reference import PAGE
 
 CHUNK_TOKENS = 16384
 """How much of prompts is read at once."""

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from unstable.algorithms.samples import Sample
-from unstable.buffer import StepBuffer
+from unstable.algorithms.policy_gradient import Sample
+from unstable.buffer import BatchSource, StepBuffer
 from unstable.core import BaseAlgo, Step
 from unstable.engines.transformers_engine import TransformersEngine
-from unstable.learners.batches import BatchSource
 from unstable.learners.checkpoints import (
     adapter_bytes,
     gather_tensors,
@@ -28,8 +27,8 @@ from unstable.learners.checkpoints import (
     save_checkpoint,
     write_state,
 )
-from unstable.learners.memory import Auto
 from unstable.learners.policy import (
+    Auto,
     adapter_of,
     choose_device,
     choose_dtype,

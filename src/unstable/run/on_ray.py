@@ -18,7 +18,7 @@ from dataclasses import fields
 from typing import Any
 
 from unstable.config import ConfigError, RunConfig
-from unstable.run.folder import RunFolder, state_step
+from unstable.run import RunFolder, state_step
 from unstable.run.parts import Parts, begin, make_parts, prepare, refusals_are_mistakes
 from unstable.run.progress import (
     Progress,

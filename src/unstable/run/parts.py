@@ -13,10 +13,9 @@ from unstable import algorithms, reward_transformations
 from unstable.buffer import StepBuffer
 from unstable.collector import Collector
 from unstable.config import ConfigError, RunConfig, TransformConfig
-from unstable.core import BaseAlgo
-from unstable.games.catalog import fewest_players
-from unstable.games.players import RANDOM_LEGAL, RandomLegal
-from unstable.games.runner import GameError, GameRunner
+from unstable.core import BaseAlgo, RewardTransform
+from unstable.games import GameError, GameRunner
+from unstable.games.players import RANDOM_LEGAL, RandomLegal, fewest_players
 from unstable.learners.standard_learner import StandardLearner, check_settings
 from unstable.model_pool import ModelPool
 from unstable.reward_transformations import (
@@ -27,8 +26,7 @@ from unstable.reward_transformations import (
     SamplingRewardTransform,
     StepRewardTransform,
 )
-from unstable.reward_transformations.stateful import RewardTransform
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.trackers import Tracker
 from unstable.utils.handles import call
 from unstable.utils.plugins import checked_options, load_part, load_plugins, make_part, search_in

@@ -11,7 +11,7 @@ from typing import Any
 from unstable import buffer, collector
 from unstable.config import ConfigError, RunConfig
 from unstable.evaluation import Z_95
-from unstable.run.folder import RunFolder, state_step
+from unstable.run import RunFolder, state_step
 from unstable.run.parts import Parts
 from unstable.utils.files import MAX_STATE_BYTES, read_json, to_json, write_whole
 from unstable.utils.handles import call
