@@ -65,6 +65,23 @@ def test_a_shared_win_is_a_win_everywhere(tmp_path: Path) -> None:
     assert tuple(metrics[f"{prefix}/{kind} Rate"] for kind in kinds) == pytest.approx(rates)
 
 
+@pytest.mark.parametrize("seats", [4, 6])
+def test_a_forfeit_loses_for_the_whole_team(seats: int) -> None:
+    game = GameRunner("Taboo-v0-raw", seats, seed=0)
+    for action in ("it is a thing", "a guess without brackets"):
+        game.step(action)
+    team = seats // 2
+    assert game.rewards == {seat: -1.0 if seat < team else 1.0 for seat in range(seats)}
+
+
+def test_an_invalid_move_counts_each_time_where_the_game_goes_on() -> None:
+    game = GameRunner("Taboo-v0-raw", 4, seed=0)
+    for number in range(4):
+        seat = game.observe().seat
+        game.step(str(game.env.state.game_state["taboo_words"][0]))
+        assert (seat, game.last_move_invalid, game.done) == (number % 2 * 2, True, False)
+
+
 @pytest.mark.parametrize(
     ("env_id", "seats", "said"),
     [

@@ -10,6 +10,8 @@ from functools import wraps
 from types import TracebackType
 from typing import Any
 
+from unstable.games.rules import team_mates
+
 _THREAD = threading.local()
 """`own`: what this thread draws from instead of the program's random numbers."""
 
@@ -154,24 +156,22 @@ class GameRunner:
             raise GameError(f"{self.env_id}, seed {self.seed}: no end after {self.turns} moves")
         self.actions.append((seat, action))
         self._turn = None
-        before = self._errors(seat)
+        state = self.env.state
+        # Where a game goes on after an invalid move, it would be marked as invalid for ever.
+        state.game_info[seat]["invalid_move"] = False
+        taken_back = getattr(state, "error_count", 0)
         done, _ = self._call(lambda: self.env.step(action))
-        errors = self._errors(seat)
-        self.last_move_invalid = errors[0] > before[0] or errors[1] > before[1]
+        is_fatal = bool(state.game_info[seat]["invalid_move"])
+        self.last_move_invalid = is_fatal or getattr(state, "error_count", 0) > taken_back
         if done:
             self._finish()
-        elif self.env.state.game_info[seat].get("invalid_move") and self._goes_on_with(seat):
+        elif is_fatal and self._goes_on_with(seat):
             self._forfeit(seat)
         return self.done
 
     def action_seq(self) -> list[str]:
         """The moves without what stood around them: the first brackets of each, in lower case."""
         return [_move(action) for _, action in self.actions]
-
-    def _errors(self, seat: int) -> tuple[int, bool]:
-        """Invalid moves taken back in a row, and whether one was that could not be."""
-        state = self.env.state
-        return getattr(state, "error_count", 0), bool(state.game_info[seat].get("invalid_move"))
 
     def board(self) -> str:
         """The board as the game draws it; empty where it draws none."""
@@ -191,7 +191,9 @@ class GameRunner:
         return self.num_players == 2 or self.env.state.current_player_id == seat
 
     def _forfeit(self, loser: int) -> None:
-        self.rewards = dict.fromkeys(range(self.num_players), 1.0) | {loser: LOSS}
+        """End the game: the player and its team lose, all others win."""
+        losers = {loser, *team_mates(self.env_id, self.env, loser)}
+        self.rewards = {seat: LOSS if seat in losers else 1.0 for seat in range(self.num_players)}
         self.infos = {seat: dict(info) for seat, info in self.env.state.game_info.items()}
         for info in self.infos.values():
             info["reason"] = f"Player {loser} made an invalid move."
