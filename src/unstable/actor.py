@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
@@ -33,7 +32,7 @@ KEPT_ADAPTERS = 32
 class VLLMActor:
     """Answers prompts, each with a LoRA adapter of its own; one actor has one engine.
 
-    What is submitted goes into a queue that `_batch_loop` hands on; the engine batches and steps.
+    Requests go straight to the engine, which queues and batches them.
 
     Args:
         cfg: `model_name`, how to sample (`temperature`, `top_p`, `max_tokens`), and what
@@ -64,10 +63,6 @@ class VLLMActor:
         self._counts: deque[tuple[float, float]] = deque(maxlen=256)
         self._gpu_ids = _gpu_ids()
         self._report_task: asyncio.Task[None] | None = None
-        self._batch_task: asyncio.Task[None] | None = None
-        self._queue: deque[_Request] = deque()
-        self._arrived = asyncio.Event()
-        self._answering: set[asyncio.Task[None]] = set()
         if cfg.get("log_dir") and inside_ray_actor():
             setup_logger(name, cfg["log_dir"])
 
@@ -91,16 +86,16 @@ class VLLMActor:
         Raises:
             EngineError: the prompt is too long, or the adapter cannot be had.
         """
-        self._start_loops()
+        self._start_reports()
         overrides = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
         wanted: dict[str, Any] = {
             key: value for key, value in overrides.items() if value is not None
         }
         sampling = replace(self.sampling_params, seed=seed, **wanted)
-        request = _Request(prompt, lora_path, sampling, asyncio.get_running_loop().create_future())
-        self._queue.append(request)
-        self._arrived.set()
-        return await request.answer
+        ids = self._encode(prompt)
+        adapter = None if lora_path is None else await self._adapters.local(lora_path)
+        completion = await self.engine.generate(ids, sampling, adapter)
+        return replace(completion, prompt_ids=ids, sampling=sampling)
 
     async def score(
         self, prompt: str, answers: Sequence[str], lora_path: str | None = None
@@ -125,21 +120,14 @@ class VLLMActor:
 
     def stats(self) -> dict[str, float]:
         """`queued`, `running`, `tokens` generated so far, and `tok_s`."""
-        stats = self.engine.stats()
-        queued = stats["queued"] + len(self._queue)
-        return {**stats, "queued": queued, "tok_s": self._tok_rate()}
+        return {**self.engine.stats(), "tok_s": self._tok_rate()}
 
     async def close(self) -> None:
         if self._report_task is not None:
             self._report()  # a run may be over before the first report was due
-        for task in (self._report_task, self._batch_task):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-        for request in self._queue:  # nobody hands them on any more
-            request.answer.cancel()
-        self._queue.clear()
+            self._report_task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._report_task
         await self.engine.close()
         self._adapters.close()
 
@@ -159,42 +147,9 @@ class VLLMActor:
                 then, before = moment, count
         return (tokens - before) / (now - then) if now > then else 0.0
 
-    def _start_loops(self) -> None:
+    def _start_reports(self) -> None:
         if self._report_task is None or self._report_task.done():
             self._report_task = asyncio.create_task(self._report_loop())
-        if self._batch_task is None or self._batch_task.done():
-            self._arrived = asyncio.Event()  # an event belongs to the loop that it is waited in
-            self._batch_task = asyncio.create_task(self._batch_loop())
-
-    async def _batch_loop(self) -> None:
-        """Hand on what was submitted, in its order and as soon as it comes."""
-        while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            while self._queue:
-                request = self._queue.popleft()
-                if request.answer.done():  # nobody waits for it any more
-                    continue
-                answering = asyncio.create_task(self._answer(request))
-                self._answering.add(answering)
-                answering.add_done_callback(self._answering.discard)
-                request.answer.add_done_callback(partial(_give_up, answering))
-
-    async def _answer(self, request: _Request) -> None:
-        try:
-            ids = self._encode(request.prompt)
-            path = request.lora_path
-            adapter = None if path is None else await self._adapters.local(path)
-            completion = await self.engine.generate(ids, request.sampling, adapter)
-        # Whatever it is, it is for who asked.
-        except Exception as error:  # noqa: BLE001
-            if not request.answer.done():
-                request.answer.set_exception(error)
-        else:
-            if not request.answer.done():
-                request.answer.set_result(
-                    replace(completion, prompt_ids=ids, sampling=request.sampling)
-                )
 
     async def _report_loop(self) -> None:
         """Tell the tracker how it goes, for as long as the event loop runs."""
@@ -209,19 +164,6 @@ class VLLMActor:
         stats = self.stats()
         reported = {key: stats[key] for key in ("queued", "running", "tok_s")}
         send(self.tracker.log_inference, self.name, self._gpu_ids, reported)
-
-
-@dataclass(eq=False)
-class _Request:
-    prompt: str | Sequence[int]
-    lora_path: str | None
-    sampling: Sampling
-    answer: asyncio.Future[Completion]
-
-
-def _give_up(answering: asyncio.Task[None], answer: asyncio.Future[Completion]) -> None:
-    if answer.cancelled():
-        answering.cancel()
 
 
 class AdapterCache:

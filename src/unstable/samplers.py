@@ -10,14 +10,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Protocol
 
 from unstable.core import Opponent, Rating
 from unstable.utils.plugins import load_part
-
-_SQRT_2 = math.sqrt(2.0)
-_SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
 class RatingSystem(Protocol):
@@ -50,64 +46,20 @@ class _Prior:
 
 @dataclass(frozen=True)
 class TrueSkill(_Prior):
-    """TrueSkill, in closed form for two players and by the `trueskill` package for more."""
-
     draw_probability: float = 0.10
 
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        if len(ratings) == 2:
-            (one, other), (score, other_score) = ratings, scores
-            if score >= other_score:
-                return list(self._rate_two(one, other, drawn=score == other_score))
-            other, one = self._rate_two(other, one, drawn=False)
-            return [one, other]
-        groups = [(self._package.create_rating(r.mu, r.sigma),) for r in ratings]
         try:
-            rated = self._package.rate(groups, ranks=ranks(scores))
+            rated = self._package.rate(self._teams(*ratings), ranks=ranks(scores))
         except FloatingPointError:  # an outcome too unlikely for the package's arithmetic
-            return self._rate_neighbours(ratings, scores)
-        return [Rating(group[0].mu, group[0].sigma) for group in rated]
+            return list(ratings)
+        return [Rating(team[0].mu, team[0].sigma) for team in rated]
 
     def quality(self, one: Rating, other: Rating) -> float:
-        noise = 2.0 * self.beta**2
-        spread = noise + one.sigma**2 + other.sigma**2
-        return math.sqrt(noise / spread) * math.exp(-((one.mu - other.mu) ** 2) / (2.0 * spread))
+        return float(self._package.quality(self._teams(one, other)))
 
-    def _rate_neighbours(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        """Who came in next to each other, as games of two."""
-        order = sorted(range(len(scores)), key=lambda i: -scores[i])
-        updated = list(ratings)
-        for better, worse in pairwise(order):
-            drawn = scores[better] == scores[worse]
-            updated[better], updated[worse] = self._rate_two(
-                updated[better], updated[worse], drawn=drawn
-            )
-        return updated
-
-    def _rate_two(self, winner: Rating, loser: Rating, *, drawn: bool) -> tuple[Rating, Rating]:
-        variances = winner.sigma**2 + self.tau**2, loser.sigma**2 + self.tau**2
-        spread = 2.0 * self.beta**2 + variances[0] + variances[1]
-        scale = math.sqrt(spread)
-        margin = self._draw_margin / scale
-        truncated = _truncated_draw if drawn else _truncated_win
-        v, w = truncated((winner.mu - loser.mu) / scale, margin)
-        return (
-            Rating(
-                winner.mu + variances[0] / scale * v,
-                math.sqrt(variances[0] * (1.0 - variances[0] / spread * w)),
-            ),
-            Rating(
-                loser.mu - variances[1] / scale * v,
-                math.sqrt(variances[1] * (1.0 - variances[1] / spread * w)),
-            ),
-        )
-
-    @cached_property
-    def _draw_margin(self) -> float:
-        from statistics import NormalDist
-
-        quantile = NormalDist().inv_cdf((self.draw_probability + 1.0) / 2.0)
-        return quantile * _SQRT_2 * self.beta
+    def _teams(self, *ratings: Rating) -> list[tuple[Any]]:
+        return [(self._package.create_rating(r.mu, r.sigma),) for r in ratings]
 
     @cached_property
     def _package(self) -> Any:
@@ -141,37 +93,6 @@ def ranks(scores: Sequence[float]) -> list[int]:
     """0 for the best, equal for equal scores."""
     order = sorted(set(scores), reverse=True)
     return [order.index(score) for score in scores]
-
-
-def _density(x: float) -> float:
-    return math.exp(-x * x / 2.0) / _SQRT_2PI
-
-
-def _below(x: float) -> float:
-    """The normal distribution's cdf, exact far down its tail."""
-    return math.erfc(-x / _SQRT_2) / 2.0
-
-
-def _truncated_win(t: float, margin: float) -> tuple[float, float]:
-    """By how much a win moves mean and variance; TrueSkill calls them v and w."""
-    x = t - margin
-    below = _below(x)
-    if below < 1e-300:  # a win that could not happen: what v and w come to far out
-        return -x, 1.0
-    v = _density(x) / below
-    return v, v * (v + x)
-
-
-def _truncated_draw(t: float, margin: float) -> tuple[float, float]:
-    distance = abs(t)
-    a, b = margin - distance, -margin - distance
-    between = _below(a) - _below(b)
-    if between < 1e-300:
-        v, w = a, 1.0
-    else:
-        v = (_density(b) - _density(a)) / between
-        w = v * v + (a * _density(a) - b * _density(b)) / between
-    return (-v if t < 0 else v), w
 
 
 RATING_SYSTEMS: dict[str, Callable[[], RatingSystem]] = {

@@ -18,7 +18,7 @@ from unstable.algorithms.policy_gradient import to_sample
 from unstable.config import SamplingConfig, make_config
 from unstable.core import Step, Trajectory
 from unstable.engines import Sampling
-from unstable.engines.decoder import draw
+from unstable.engines.reference import draw
 from unstable.run.parts import ConfigError, check
 
 PROMPT = [5, 6, 7]
@@ -38,9 +38,10 @@ def test_equal_rewards_leave_the_logits_alone(folder: str, sampling: Sampling, a
     with torch.no_grad():
         out = network(torch.tensor([PROMPT]), output_hidden_states=True)
         logits, state = out.logits[0, -1:].float(), out.hidden_states[-1][0, -1]
-    uniforms = [(number + 0.5) / DRAWS for number in range(DRAWS)]
-    ways = ([sampling.temperature] * DRAWS, [sampling.top_p] * DRAWS)
-    tokens, logprobs = draw(logits.expand(DRAWS, -1), uniforms, *ways)
+    uniform = (torch.arange(DRAWS) + 0.5) / DRAWS
+    temperature, top_p = (torch.full((DRAWS,), x) for x in (sampling.temperature, sampling.top_p))
+    no_token = torch.full((DRAWS,), -1)
+    tokens, logprobs = draw(logits.expand(DRAWS, -1), uniform, temperature, top_p, no_token)
     steps = [
         Step(0, "", "", 1.0, "e", {}, PROMPT, [token], [logprob], sampling.temperature)
         for token, logprob in zip(tokens.tolist(), logprobs.tolist(), strict=True)

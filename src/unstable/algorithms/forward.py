@@ -51,7 +51,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PackedLayout:
     """Where the sequences of a row lie."""
 
     runs: tuple[Run, ...]
@@ -68,7 +68,7 @@ class PackedRow:
 
     input_ids: Tensor
     position_ids: Tensor
-    layout: Layout
+    layout: PackedLayout
     starts: tuple[int, ...]
     """Where each sequence begins."""
 
@@ -90,7 +90,9 @@ def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> PackedRow:
         start += count * length
     flat = [token for tokens in sequences for token in tokens]
     positions = torch.cat([torch.arange(run.length).repeat(run.count) for run in runs])
-    layout = Layout(tuple(runs), torch.tensor(ends, dtype=torch.int32, device=device), max(lengths))
+    layout = PackedLayout(
+        tuple(runs), torch.tensor(ends, dtype=torch.int32, device=device), max(lengths)
+    )
     return PackedRow(
         as_tensor(flat, np.int64, device)[None],
         positions[None].to(device),
@@ -151,7 +153,7 @@ def packed_attention(
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    packed_layout: Layout | None = None,
+    packed_layout: PackedLayout | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it; tensors are (1, heads, tokens, size)."""
@@ -205,14 +207,14 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
 
 
 def _by_kernel(
-    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scaling: float | None
+    query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, scaling: float | None
 ) -> Tensor:
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
     return causal_varlen(query, key, value, layout.ends, layout.longest, scaling)[None]
 
 
 def skip_unasked(trunk: Any) -> bool:
-    """Let the last layer of a model look at `Layout.asked`; whether it has the parts for it.
+    """Let the last layer of a model look at `PackedLayout.asked`; whether it has the parts for it.
 
     Hooks, not a new `forward`: they are run again where a layer is computed again for its gradient,
     and a copy of the model has its own.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from torch import Tensor
 from unstable.engines import Sampling
 from unstable.engines.adapters import Adapter, AdapterMixture, LoraLinear, mix
 from unstable.engines.attention import AttentionPlan, SlotCache, use_slots
+from unstable.engines.reference import draw
 
 FEWEST_ROWS, FEWEST_COLUMNS = 8, 128
 
@@ -115,73 +116,6 @@ class GraphReplay:
         return _Recorded(graph, fixed, logits)
 
 
-def draw(
-    logits: Tensor,
-    uniforms: list[float],
-    temperatures: list[float],
-    top_ps: list[float],
-    forced: Mapping[int, int] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Draw a token per row by inverting its cumulative distribution at its uniform number.
-
-    Args:
-        logits: (rows, vocabulary), float32.
-        uniforms: per row, in [0, 1).
-        temperatures: per row; 0: the most likely token.
-        top_ps: per row; below 1 the least likely tokens beyond that mass are left out.
-        forced: by row, tokens that are not drawn but given.
-
-    Returns:
-        The tokens, and their log-probabilities after the temperature. A row whose logits are not
-        numbers gets a log-probability that is none either.
-    """
-    divisors = torch.tensor([t or 1.0 for t in temperatures], device=logits.device)
-    logprobs = (logits / divisors[:, None]).log_softmax(-1)
-    tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
-    ways: dict[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], list[int]] = {}
-    for row, (temperature, top_p) in enumerate(zip(temperatures, top_ps, strict=True)):
-        sampled = _from_nucleus if top_p < 1.0 else _from_whole
-        ways.setdefault(sampled if temperature > 0.0 else _most_likely, []).append(row)
-    for pick, rows in ways.items():
-        everybody = len(rows) == len(logits)
-        chosen = logits if everybody else logits[rows]
-        numbers = torch.tensor(
-            [[uniforms[row], temperatures[row], top_ps[row]] for row in rows],
-            dtype=torch.float64,
-        ).to(device=logits.device, dtype=torch.float32)
-        picked = pick(chosen, numbers[:, :1], numbers[:, 1:2], numbers[:, 2:])
-        if everybody:
-            tokens = picked
-        else:
-            tokens[rows] = picked
-    for row, token in (forced or {}).items():
-        tokens[row] = token
-    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
-
-
-def _most_likely(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:  # noqa: ARG001
-    return logits.argmax(-1)
-
-
-def _from_whole(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:  # noqa: ARG001
-    mass = (logits / temperature).softmax(-1).cumsum(-1)
-    return _invert(mass, uniform * mass[:, -1:])
-
-
-def _from_nucleus(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:
-    probs, order = (logits / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
-    mass = probs.cumsum(-1)
-    # The token that reaches top_p is the last one kept, and the first is always kept.
-    last = (mass < top_p * mass[:, -1:]).sum(-1, keepdim=True).clamp_(max=mass.shape[-1] - 1)
-    place = _invert(mass, uniform * mass.gather(1, last))
-    return order.gather(1, place[:, None])[:, 0]
-
-
-def _invert(mass: Tensor, at: Tensor) -> Tensor:
-    """The first place whose cumulative mass is more than `at`."""
-    return torch.searchsorted(mass, at, right=True)[:, 0].clamp_(max=mass.shape[-1] - 1)
-
-
 CHUNK_TOKENS = {True: 1024, False: 16384}
 """How much of prompts is read at once, on a CPU and elsewhere; a CPU's caches hold no more."""
 
@@ -250,19 +184,15 @@ class Decoder:
         """
         logits = self._logits(joining)
         self.rows.extend(joining)
+        numbers = [(r.random.random(), r.sampling.temperature, r.sampling.top_p) for r in self.rows]
+        ways = torch.tensor(numbers, dtype=torch.float64).to(self.device, torch.float32)
+        forced = [r.sampling.forced[len(r.tokens)] if r.sampling.forced else -1 for r in self.rows]
+        uniform, temperature, top_p = ways.T
         tokens, logprobs = draw(
-            logits,
-            [row.random.random() for row in self.rows],
-            [row.sampling.temperature for row in self.rows],
-            [row.sampling.top_p for row in self.rows],
-            {
-                place: row.sampling.forced[len(row.tokens)]
-                for place, row in enumerate(self.rows)
-                if row.sampling.forced
-            },
+            logits, uniform, temperature, top_p, torch.tensor(forced, device=self.device)
         )
-        numbers = zip(tokens.tolist(), logprobs.tolist(), strict=True)
-        for row, (token, logprob) in zip(self.rows, numbers, strict=True):
+        drawn = zip(tokens.tolist(), logprobs.tolist(), strict=True)
+        for row, (token, logprob) in zip(self.rows, drawn, strict=True):
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.stopped = token in self.stop

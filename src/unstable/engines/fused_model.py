@@ -36,7 +36,7 @@ AGREE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     """Which token is whose."""
 
     positions: Tensor
@@ -183,7 +183,7 @@ class FusedModel:
         return PagePool(len(self.layers), kv_heads, size, self.dtype, self.device)
 
     def __call__(
-        self, tokens: Tensor, batch: Batch, pool: PagePool, keep: Tensor | None = None
+        self, tokens: Tensor, batch: TokenBatch, pool: PagePool, keep: Tensor | None = None
     ) -> Tensor:
         """Logits of the tokens in `keep`, or of all: (tokens, the vocabulary and more)."""
         ops, rank = self.ops, self.bank.rank
@@ -344,7 +344,7 @@ def fused(model: Any, max_length: int, ops: ModuleType = reference) -> FusedMode
         pool = one.pool()
         positions = torch.arange(len(tokens), device=model.device, dtype=torch.int32)
         table = torch.tensor([[pool.take()]], device=model.device)
-        batch = Batch(positions, torch.zeros_like(positions), table, None, [len(tokens)])
+        batch = TokenBatch(positions, torch.zeros_like(positions), table, None, [len(tokens)])
         ours = one(tokens, batch, pool).float()
         distance = (ours - theirs).norm() / theirs.norm()
     return one if bool(distance < AGREE.get(one.dtype, 0.0)) else None

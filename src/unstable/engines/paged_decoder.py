@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unstable.engines.adapters import Adapter
 from unstable.engines.decoder import FEWEST_ROWS, DecodingRow, prompt_chunks, recording, rounded_up
-from unstable.engines.fused_model import Batch, FusedModel, fused, sent
+from unstable.engines.fused_model import FusedModel, TokenBatch, fused, sent
 from unstable.engines.reference import PAGE
 
 CHUNK_TOKENS = 16384
@@ -204,7 +204,7 @@ class PagedDecoder:
         numbers = self._numbers[: 7 * rows].view(7, rows)
         slots, positions, whose = numbers[:3]
         tokens = self._next_tokens.index_select(0, slots)
-        batch = Batch(
+        batch = TokenBatch(
             positions, self._places[:rows], self._table[:rows], whose if adapted else None
         )
         logits = self.fused(tokens, batch, self._pool)
@@ -262,7 +262,7 @@ class PagedDecoder:
         table = sent(
             torch.from_numpy(self._addresses[[seat.slot for seat in readers]]), self.device
         )
-        batch = Batch(there[1], there[2], table, there[3] if adapted else None, lengths)
+        batch = TokenBatch(there[1], there[2], table, there[3] if adapted else None, lengths)
         keep = sent(torch.from_numpy(ends - 1), self.device)
         logits = self.fused(there[0].long(), batch, self._pool, keep)
         seats, sources = [], []

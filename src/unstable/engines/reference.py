@@ -182,11 +182,46 @@ def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank:
     return functional.silu(both[:, :size]) * both[:, size : 2 * size]
 
 
-def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: Tensor) -> Tensor:
+def draw(
+    logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor, forced: Tensor
+) -> tuple[Tensor, Tensor]:
     """Draw a token per row by inverting its cumulative distribution at its uniform number.
 
     Tokens lie in the order of the vocabulary, and of top_p all are kept that are as likely as the
-    last one: that takes no sorting.
+    last one: that takes no sorting in a kernel.
+
+    Args:
+        logits: (rows, vocabulary), float32.
+        uniform: per row, in [0, 1).
+        temperature: per row; 0: the most likely token.
+        top_p: per row; below 1 the least likely tokens beyond that mass are left out.
+        forced: per row, a token that is not drawn but given, or -1.
+
+    Returns:
+        The tokens, and their log-probabilities after the temperature. A row whose logits are not
+        numbers gets a log-probability that is none either.
+    """
+    uniform, top_p = uniform[:, None], top_p[:, None]
+    logits = logits / temperature.where(temperature > 0, 1)[:, None]
+    mass = logits.softmax(-1)
+    if bool((top_p < 1).any()):
+        ordered, _ = mass.sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered
+        last = (before < top_p * mass.sum(-1, keepdim=True)).sum(-1, keepdim=True) - 1
+        least = ordered.gather(1, last.clamp_(min=0))
+        mass = torch.where((mass >= least) | (top_p >= 1), mass, 0.0)
+    sums = mass.cumsum(-1)
+    tokens = torch.searchsorted(sums, uniform * sums[:, -1:], right=True)[:, 0]
+    if bool((tokens == sums.shape[1]).any()):  # by rounding
+        tokens = torch.minimum(tokens, sums.argmax(-1))
+    if bool((temperature <= 0).any()):
+        tokens = torch.where(temperature > 0, tokens, logits.argmax(-1))
+    tokens = torch.where(forced >= 0, forced, tokens)
+    return tokens, logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+
+
+def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: Tensor) -> Tensor:
+    """Draw a token per row, as `draw` does.
 
     Args:
         logits: (rows, at least the vocabulary).
@@ -199,21 +234,7 @@ def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: T
         int32, (2, rows): tokens, and the bits of their log-probabilities after the temperature.
     """
     slots, _, _, forced = numbers[:4].long()
-    uniform, temperature, top_p = numbers[4:].view(torch.float32)[..., None]
-    logits = logits[:, :vocabulary].float() / temperature.where(temperature > 0, 1)
-    logprobs = logits.log_softmax(-1)
-    mass = (logits - logits.amax(-1, keepdim=True)).exp()
-    ordered, _ = mass.sort(-1, descending=True)
-    before = ordered.cumsum(-1) - ordered
-    last = ((before < top_p * mass.sum(-1, keepdim=True)).sum(-1, keepdim=True) - 1).clamp_(min=0)
-    least = ordered.gather(1, last)
-    mass = torch.where((mass >= least) | (top_p >= 1.0), mass, 0.0)
-    sums = mass.cumsum(-1)
-    drawn = torch.searchsorted(sums, uniform * sums[:, -1:], right=True)[:, 0]
-    most_mass = (vocabulary - 1 - (mass > 0).flip(-1).byte().argmax(-1)).long()
-    tokens = torch.minimum(drawn, most_mass)
-    tokens = torch.where(temperature[:, 0] > 0, tokens, logits.argmax(-1))
-    tokens = torch.where(forced >= 0, forced, tokens)
+    uniform, temperature, top_p = numbers[4:].view(torch.float32)
+    tokens, logprobs = draw(logits[:, :vocabulary].float(), uniform, temperature, top_p, forced)
     next_tokens[slots] = tokens
-    chosen = logprobs.gather(1, tokens[:, None])[:, 0]
-    return torch.stack([tokens.int(), chosen.view(torch.int32)])
+    return torch.stack([tokens.int(), logprobs.view(torch.int32)])
