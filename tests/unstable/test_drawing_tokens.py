@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstable.engines.reference import draw
+from unstable.engines.decoder import draw
 
 HALVES = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
 """Four tokens, by their probabilities."""

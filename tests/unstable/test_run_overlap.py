@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import plain_kernels
 import pytest
 import torch
 from learner_parts import assert_close, make_model
@@ -20,7 +21,6 @@ from unstable.core import EpisodeResult
 from unstable.engines import Sampling
 from unstable.engines.adapters import load_adapter
 from unstable.engines.fused_model import FusedModel
-from unstable.engines.reference import __name__ as reference
 from unstable.engines.transformers_engine import TransformersEngine
 from unstable.learners.checkpoints import save_checkpoint
 from unstable.learners.policy import adapter_of, load_base, load_policy, sharing_weights
@@ -196,12 +196,10 @@ def test_engine_and_learner_have_the_base_weights_once(tmp_path: Path) -> None:
 
 
 def test_weights_that_a_gpu_engine_moved_are_still_the_learners(tmp_path: Path) -> None:
-    import importlib
-
     base, tokenizer = load_base(make_model(tmp_path), CPU, torch.float32)
     before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
     trained = sharing_weights(base)
-    fused = FusedModel(base, 64, importlib.import_module(reference))
+    fused = FusedModel(base, 64, plain_kernels)
     model, _ = load_policy("", CPU, torch.float32, {}, base=(trained, tokenizer))
     adapter = adapter_of(model, "one", torch.float32)
     fused.bank.reserve(adapter, 3)

@@ -18,7 +18,7 @@ from unstable.algorithms.policy_gradient import to_sample
 from unstable.config import SamplingConfig, make_config
 from unstable.core import Step, Trajectory
 from unstable.engines import Sampling
-from unstable.engines.reference import draw
+from unstable.engines.decoder import draw
 from unstable.run.parts import ConfigError, check
 
 PROMPT = [5, 6, 7]

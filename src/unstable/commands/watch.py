@@ -93,7 +93,6 @@ def _show(source: Source, *, once: bool, as_json: bool) -> None:
 
     from unstable.dashboard import SourceError
     from unstable.dashboard.drawing import snapshot
-    from unstable.terminal_interface import show
 
     try:
         with err.status("looking for the run"):
@@ -106,10 +105,9 @@ def _show(source: Source, *, once: bool, as_json: bool) -> None:
         out.print(snapshot(view, out.width))
     else:
         try:
-            show(source, view)
+            from unstable.terminal_interface import show
         except ModuleNotFoundError as error:
-            if error.name != "textual":
-                raise
             raise CommandError(
                 "textual is not installed: pip install 'prompt2policy[selfplay]', or use --once"
             ) from error
+        show(source, view)

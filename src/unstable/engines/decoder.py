@@ -21,7 +21,6 @@ from torch import Tensor
 from unstable.engines import Sampling
 from unstable.engines.adapters import Adapter, AdapterMixture, LoraLinear, mix
 from unstable.engines.attention import AttentionPlan, SlotCache, use_slots
-from unstable.engines.reference import draw
 
 FEWEST_ROWS, FEWEST_COLUMNS = 8, 128
 
@@ -114,6 +113,44 @@ class GraphReplay:
         with recording(graph, self._pool):
             logits = self._run(self._inputs[:, :rows], columns)
         return _Recorded(graph, fixed, logits)
+
+
+def draw(
+    logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor, forced: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Draw a token per row by inverting its cumulative distribution at its uniform number.
+
+    Tokens lie in the order of the vocabulary, and of top_p all are kept that are as likely as the
+    last one: that takes no sorting in a kernel.
+
+    Args:
+        logits: (rows, vocabulary), float32.
+        uniform: per row, in [0, 1).
+        temperature: per row; 0: the most likely token.
+        top_p: per row; below 1 the least likely tokens beyond that mass are left out.
+        forced: per row, a token that is not drawn but given, or -1.
+
+    Returns:
+        The tokens, and their log-probabilities after the temperature. A row whose logits are not
+        numbers gets a log-probability that is none either.
+    """
+    uniform, top_p = uniform[:, None], top_p[:, None]
+    logits = logits / temperature.where(temperature > 0, 1)[:, None]
+    mass = logits.softmax(-1)
+    if bool((top_p < 1).any()):
+        ordered, _ = mass.sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered
+        last = (before < top_p * mass.sum(-1, keepdim=True)).sum(-1, keepdim=True) - 1
+        least = ordered.gather(1, last.clamp_(min=0))
+        mass = torch.where((mass >= least) | (top_p >= 1), mass, 0.0)
+    sums = mass.cumsum(-1)
+    tokens = torch.searchsorted(sums, uniform * sums[:, -1:], right=True)[:, 0]
+    if bool((tokens == sums.shape[1]).any()):  # by rounding
+        tokens = torch.minimum(tokens, sums.argmax(-1))
+    if bool((temperature <= 0).any()):
+        tokens = torch.where(temperature > 0, tokens, logits.argmax(-1))
+    tokens = torch.where(forced >= 0, forced, tokens)
+    return tokens, logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
 
 
 CHUNK_TOKENS = {True: 1024, False: 16384}

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unstable.engines import reference
 from unstable.engines.adapters import Adapter
 from unstable.engines.attention import causal_varlen
-from unstable.engines.reference import PAGE, PagePool
+from unstable.engines.pages import PAGE, PagePool
 
 LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -135,7 +134,7 @@ class FusedModel:
     Args:
         model: a causal language model of `transformers` of the known shape.
         max_length: of a text.
-        ops: `reference`, or the kernels that do the same.
+        ops: the module with the kernels.
     """
 
     def __init__(self, model: Any, max_length: int, ops: ModuleType) -> None:
@@ -332,7 +331,7 @@ def _power_of_2(number: int) -> int:
 # --- which models -------------------------------------------------------------------------------
 
 
-def fused(model: Any, max_length: int, ops: ModuleType = reference) -> FusedModel | None:
+def fused(model: Any, max_length: int, ops: ModuleType) -> FusedModel | None:
     """A model in few operations; None if it is of another shape or gives other numbers so."""
     if not _is_known(model):
         return None

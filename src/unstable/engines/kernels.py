@@ -1,7 +1,7 @@
 """Triton kernels of the paged decoder.
 
-`unstable.engines.reference` has the same functions in plain torch and says what each computes.
-Sums are float32 whatever the tensors are.
+Sums are float32 whatever the tensors are. Rows of a step that are idle have position -1; what is
+computed for them means nothing. The tests have the same functions in plain torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unstable.engines.reference import PAGE, PagePool
+from unstable.engines.pages import PAGE, PagePool
 
 LEAST = 16
 """Of a side of a product of matrices."""
@@ -45,6 +45,7 @@ def _add_norm(
 
 
 def add_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
+    """The RMS norm of `hidden`, to which `delta` is added in place before."""
     tokens, size = hidden.shape
     out = torch.empty_like(hidden)
     block = triton.next_power_of_2(size)
@@ -145,6 +146,20 @@ def rotate_and_store(
     rotary: tuple[Tensor, Tensor], positions: Tensor, rows: Tensor, table: Tensor,
     pool: PagePool, layer: int, keep_keys: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Queries and keys of projected tokens; keys and values are written to the rows' pages.
+
+    Args:
+        qkv: (tokens, at least all heads of all three), one after the other.
+        heads: how many of queries, how many of keys, and their size.
+        norms: weights and epsilon of the norms of queries and keys.
+        rotary: cosines and sines, (positions, size).
+        positions: of the tokens.
+        rows: whose tokens they are.
+        table: (rows, pages): addresses.
+        pool: where the pages are.
+        layer: its number.
+        keep_keys: whether the keys that are returned matter.
+    """
     q_heads, kv_heads, size = heads
     queries = qkv.new_empty(len(qkv), q_heads, size)
     keys = qkv.new_empty(len(qkv), kv_heads, size) if keep_keys else queries
@@ -258,6 +273,7 @@ def attend(
     queries: Tensor, kv_heads: int, positions: Tensor, table: Tensor, pool: PagePool, layer: int,
     scale: float,
 ) -> Tensor:  # fmt: skip
+    """One token of each row against all that its pages hold up to its position."""
     rows, q_heads, size = queries.shape
     splits = triton.next_power_of_2(max(1, min(PROGRAMS // (rows * kv_heads), 32)))
     out = torch.empty_like(queries)
@@ -332,6 +348,15 @@ def _expand(
 
 
 def expand(out: Tensor, up: Tensor, whose: Tensor, sizes: Sequence[int], rank: int) -> None:
+    """Add to the first columns of `out` what adapters make of its last ones, their ranks.
+
+    Args:
+        out: (tokens, columns of all layers, then ranks of each layer).
+        up: (ranks, columns): from ranks to columns, of each layer.
+        whose: the adapter of each token by its place among the ranks; -1: none.
+        sizes: columns of each layer.
+        rank: how many ranks an adapter has.
+    """
     width, ranks = sum(sizes), len(up)
     second = sizes[0]
     third = second + sizes[1] if len(sizes) > 2 else width
@@ -379,6 +404,7 @@ def _gate(
 
 
 def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank: int) -> Tensor:
+    """`silu` of the first `size` columns times the next ones, with what adapters add to both."""
     out = both.new_empty(len(both), size)
     if up is None or whose is None:
         tokens, columns = 1, min(1024, triton.next_power_of_2(size))
@@ -530,6 +556,18 @@ def _draw(
 
 
 def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: Tensor) -> Tensor:
+    """Draw a token per row, as `decoder.draw` does.
+
+    Args:
+        logits: (rows, at least the vocabulary).
+        vocabulary: its size.
+        numbers: int32, (7, rows): slot, position, adapter, forced token or -1, and the bits of
+            the uniform number, the temperature and top_p.
+        next_tokens: by slot, where the tokens are put.
+
+    Returns:
+        int32, (2, rows): tokens, and the bits of their log-probabilities after the temperature.
+    """
     slots, positions, _, forced = numbers[:4]
     uniforms, temperatures, top_ps = numbers[4:].view(torch.float32)
     rows = numbers.shape[1]

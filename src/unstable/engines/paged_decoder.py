@@ -19,7 +19,7 @@ from torch import Tensor
 from unstable.engines.adapters import Adapter
 from unstable.engines.decoder import FEWEST_ROWS, DecodingRow, prompt_chunks, recording, rounded_up
 from unstable.engines.fused_model import FusedModel, TokenBatch, fused, sent
-from unstable.engines.reference import PAGE
+from unstable.engines.pages import PAGE
 
 CHUNK_TOKENS = 16384
 """How much of prompts is read at once."""
