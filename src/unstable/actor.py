@@ -376,11 +376,11 @@ class ActorPool:
         try:
             while self._restarts_left > 0 and self._slots[slot] is None:
                 self._restarts_left -= 1
-                self._slots[slot] = await self._started(slot)
+                self._slots[slot] = await self._start_actor(slot)
         finally:
             del self._starting[slot]
 
-    async def _started(self, slot: int) -> VLLMActor | None:
+    async def _start_actor(self, slot: int) -> VLLMActor | None:
         assert self._make is not None
         actor = self._make(slot)
         try:

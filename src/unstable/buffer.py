@@ -209,9 +209,9 @@ class StepBuffer:
         self.back_pressure = back_pressure
         self.collect = True
         self._stop_reason = ""
-        self.final = _stacked(ComposeFinalRewardTransforms, final_reward_transformation)
-        self.per_step = _stacked(ComposeStepRewardTransforms, step_reward_transformation)
-        self.sampling = _stacked(ComposeSamplingRewardTransforms, sampling_reward_transformation)
+        self.final = _as_stack(ComposeFinalRewardTransforms, final_reward_transformation)
+        self.per_step = _as_stack(ComposeStepRewardTransforms, step_reward_transformation)
+        self.sampling = _as_stack(ComposeSamplingRewardTransforms, sampling_reward_transformation)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
         self._store = Units(buffer_strategy, group_size)
@@ -433,7 +433,7 @@ SamplingTransform = ComposeSamplingRewardTransforms | SamplingRewardTransform
 C = TypeVar("C", bound=Stack[Any])
 
 
-def _stacked(kind: type[C], transform: Any) -> C:
+def _as_stack(kind: type[C], transform: Any) -> C:
     if isinstance(transform, kind):
         return transform
     return kind([] if transform is None else [transform])
@@ -459,9 +459,9 @@ class BatchSource:
     def check_capacity(self, batch_size: int) -> None:
         """Raise ValueError if the buffer can never hold as much as is waited for."""
         capacity = call(self.buffer.room) + call(self.buffer.size)
-        if self._needed(batch_size) > capacity:
+        if (needed := self._steps_needed(batch_size)) > capacity:
             raise ValueError(
-                f"the learner waits for {self._needed(batch_size)} steps (batch_size {batch_size} x"
+                f"the learner waits for {needed} steps (batch_size {batch_size} x"
                 f" batch_delay_buffer {self.delay} x num_learners {self.num_learners}), but the"
                 f" buffer holds {capacity}: raise max_buffer_size or lower one of them"
             )
@@ -473,13 +473,13 @@ class BatchSource:
             RuntimeError: the buffer was stopped and has less.
         """
         pause = 0.01
-        while (size := call(self.buffer.size)) < self._needed(batch_size):
+        while (size := call(self.buffer.size)) < self._steps_needed(batch_size):
             if call(self.buffer.stopped):
                 if size >= batch_size:
                     return
                 raise RuntimeError(
-                    f"collection was stopped after {step} updates{self._why()}: the buffer has"
-                    f" {size} of the {batch_size} steps that the next one needs"
+                    f"collection was stopped after {step} updates{self._explain_stop()}: the buffer"
+                    f" has {size} of the {batch_size} steps that the next one needs"
                 )
             time.sleep(pause)
             pause = min(LONGEST_WAIT, 2.0 * pause)
@@ -493,11 +493,11 @@ class BatchSource:
         self.stale += len(steps) - len(fresh)
         return fresh
 
-    def _why(self) -> str:
+    def _explain_stop(self) -> str:
         reason = call(self.buffer.stop_reason)
         return f" ({reason})" if reason else ""
 
-    def _needed(self, batch_size: int) -> int:
+    def _steps_needed(self, batch_size: int) -> int:
         return math.ceil(batch_size * self.delay * self.num_learners)
 
     def _is_stale(self, one: Step, step: int) -> bool:

@@ -76,7 +76,7 @@ async def play_episode(
     """
     moves: list[Move] | None = [] if transcribe else None
     # Games are foreign code, and may take their time: others are played meanwhile.
-    game = await in_thread(_opened, spec, view, error_allowance, random_opening_moves, moves)
+    game = await in_thread(_open_game, spec, view, error_allowance, random_opening_moves, moves)
     recorded = {} if recorded is None else recorded
     recorded |= {seat: _trajectory(spec, seat) for seat in learner_seats(spec)}
     while not game.done:
@@ -111,7 +111,7 @@ def _same(one: AgentSpec, other: AgentSpec) -> bool:
     return (one.kind, one.model, one.version) == (other.kind, other.model, other.version)
 
 
-def _opened(
+def _open_game(
     spec: PlaySpec,
     view: View | None,
     error_allowance: int,

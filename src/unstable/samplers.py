@@ -245,16 +245,18 @@ def make_sampler(choice: str | Mapping[str, float] | Sampler) -> Sampler:
         ValueError: with the known modes.
     """
     if isinstance(choice, str):
-        return _known(choice)
+        return _find_sampler(choice)
     if not isinstance(choice, Mapping):
         return choice
-    parts = tuple((_known(mode), float(share)) for mode, share in choice.items() if share > 0)
+    parts = tuple(
+        (_find_sampler(mode), float(share)) for mode, share in choice.items() if share > 0
+    )
     if not parts:
         raise ValueError("a mixture of sample modes needs one with a share above 0")
     return MixedSampler(parts)
 
 
-def _known(mode: str) -> Sampler:
+def _find_sampler(mode: str) -> Sampler:
     if mode in SAMPLERS:
         return SAMPLERS[mode]
     if ":" not in mode:

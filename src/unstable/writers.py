@@ -226,7 +226,7 @@ def transcript(
     }  # fmt: skip
 
 
-def in_words(game: Mapping[str, Any]) -> str:
+def format_transcript(game: Mapping[str, Any]) -> str:
     """A game as it is written, for a terminal: every move with the board after it.
 
     Where a game draws no board, what was new to the player is shown before its answer.

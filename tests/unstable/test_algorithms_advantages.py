@@ -10,8 +10,8 @@ from unstable.algorithms.losses import (
     gae,
     group_relative,
     leave_one_out,
-    normalised,
-    own_rewards,
+    normalize,
+    per_turn_rewards,
 )
 
 REWARDS = [1.0, 1.0, -1.0, 3.0, 5.0]
@@ -20,9 +20,9 @@ GROUPS = ["a", "a", "a", "b", "b"]
 
 
 def test_rewards_that_are_all_alike_teach_nothing():
-    assert normalised([0.7, 0.7, 0.7], scale=True) == pytest.approx([0.0, 0.0, 0.0])
+    assert normalize([0.7, 0.7, 0.7], scale=True) == pytest.approx([0.0, 0.0, 0.0])
     assert group_relative([2.0, 2.0], [0, 1], ["a", "a"]) == [0.0, 0.0]
-    assert normalised([]) == []
+    assert normalize([]) == []
 
 
 def test_grpo_compares_games_not_steps():
@@ -47,7 +47,7 @@ def test_a_game_alone_in_its_group_has_no_advantage():
 
 
 def test_the_outcome_is_counted_once_and_falls_to_the_last_turn():
-    assert own_rewards([1.0, 1.0, 1.0]) == [0.0, 0.0, 1.0]
+    assert per_turn_rewards([1.0, 1.0, 1.0]) == [0.0, 0.0, 1.0]
 
 
 def test_gae_by_hand():
@@ -63,6 +63,6 @@ def test_gae_by_hand():
 )
 def test_with_lambda_one_a_turn_gets_its_credit_less_its_value(turns):
     earned, values = [list(column) for column in zip(*turns, strict=True)]
-    found = gae(own_rewards(earned), values, 1.0)
+    found = gae(per_turn_rewards(earned), values, 1.0)
     expected = [credit - value for credit, value in zip(earned, values, strict=True)]
     assert found == pytest.approx(expected, abs=1e-6)

@@ -60,7 +60,7 @@ def test_importance_has_no_gradient_of_its_own():
 )
 def test_the_clipped_loss_is_the_pessimistic_one(ratio, advantage, expected, moves):
     logp = tensor(math.log(ratio)).requires_grad_()
-    loss, seen = losses.clipped(
+    loss, seen = losses.clipped_loss(
         logp, tensor(0.0), tensor(advantage), tensor(1.0), low=0.2, high=0.2
     )
     loss.backward()
@@ -73,7 +73,7 @@ def test_the_clipped_loss_is_the_pessimistic_one(ratio, advantage, expected, mov
 def test_policies_that_are_worlds_apart_give_finite_losses():
     logp = tensor(-500.0, 0.0).requires_grad_()
     old, advantage, weight = tensor(0.0, -500.0), tensor(1.0, -1.0), tensor(1.0, 1.0)
-    loss, _ = losses.clipped(logp, old, advantage, weight, low=0.2, high=0.2)
+    loss, _ = losses.clipped_loss(logp, old, advantage, weight, low=0.2, high=0.2)
     (loss + losses.kl_to_reference(logp, old).sum()).backward()
     assert torch.isfinite(loss)
     assert logp.grad is not None

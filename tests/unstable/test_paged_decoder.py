@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from unstable.engines import Completion, EngineError, Sampling
-from unstable.engines.fused_model import fused
+from unstable.engines.fused_model import fuse_model
 from unstable.engines.paged_decoder import PagedDecoder
 from unstable.engines.pages import PAGE, PagePool
 from unstable.engines.transformers_engine import TransformersEngine
@@ -39,7 +39,7 @@ def paged_engine(model: Any, **options: Any) -> TransformersEngine:
     old = engine._policies.base.decoder
     if not CUDA:
         copy = deepcopy(model)
-        network = fused(copy, LENGTH, plain_kernels)
+        network = fuse_model(copy, LENGTH, plain_kernels)
         assert network is not None
         engine._policies.base.decoder = PagedDecoder(
             copy, network, engine.max_parallel_seq, LENGTH, engine.stop
@@ -231,9 +231,9 @@ def test_other_models_of_the_usual_shape_run_this_way(kind: Any, config: Any):
 
 def test_models_of_another_shape_are_left_to_their_own_forward():
     config = Gemma2Config(**SMALL, sliding_window=6)
-    assert fused(Gemma2ForCausalLM(config).eval(), LENGTH, plain_kernels) is None
+    assert fuse_model(Gemma2ForCausalLM(config).eval(), LENGTH, plain_kernels) is None
     windowed = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16)).eval()
-    assert fused(windowed, LENGTH, plain_kernels) is None
+    assert fuse_model(windowed, LENGTH, plain_kernels) is None
 
 
 def test_the_models_own_weights_stay_what_they_are(model: Any, adapters: list[str | None]):

@@ -8,7 +8,7 @@ import pytest
 
 from unstable.commands.train import TrainingBar
 from unstable.evaluation import Evaluation
-from unstable.run.progress import settled
+from unstable.run.progress import settled_evaluations
 
 
 def row(uid: str, games: int, env_id: str = "A") -> dict[str, Any]:
@@ -19,7 +19,7 @@ def row(uid: str, games: int, env_id: str = "A") -> dict[str, Any]:
 
 
 def shown(*rows: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one["ckpt_uid"], one["env_id"]) for one in settled(rows, 10)]
+    return [(one["ckpt_uid"], one["env_id"]) for one in settled_evaluations(rows, 10)]
 
 
 def test_an_evaluation_is_told_when_it_is_whole_or_will_not_be() -> None:

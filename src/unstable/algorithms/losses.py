@@ -16,7 +16,7 @@ EPSILON = 1e-8
 """A spread below is none: rewards that are all alike teach nothing."""
 
 
-def normalised(values: Sequence[float], *, centre: bool = True, scale: bool = False) -> list[float]:
+def normalize(values: Sequence[float], *, centre: bool = True, scale: bool = False) -> list[float]:
     """Values less their mean, and divided by their standard deviation where there is one."""
     mean = fmean(values) if centre and values else 0.0
     spread = pstdev(values) if scale and values else 1.0
@@ -78,7 +78,7 @@ def leave_one_out(
     return advantages
 
 
-def own_rewards(earned: Sequence[float]) -> list[float]:
+def per_turn_rewards(earned: Sequence[float]) -> list[float]:
     """What each turn adds, where every turn's credit already counts the outcome.
 
     A step's reward is the turn's credit for the whole rest of the game, so the outcome stands in
@@ -150,7 +150,7 @@ def policy_gradient(
     return loss, {"ratio_mean": ratio.mean(), "ratio_capped": (ratio >= cap).float().mean()}
 
 
-def clipped(
+def clipped_loss(
     logp: Tensor,
     old: Tensor,
     advantage: Tensor,
@@ -160,7 +160,7 @@ def clipped(
     high: float,
 ) -> tuple[Tensor, Metrics]:
     """PPO's pessimistic loss: no gain from a ratio outside `[1 - low, 1 + high]`."""
-    ratio = _bounded(logp - old).exp()
+    ratio = _clamp(logp - old).exp()
     free = ratio * advantage
     bound = ratio.clamp(1.0 - low, 1.0 + high) * advantage
     loss = -(weight * torch.minimum(free, bound)).sum()
@@ -173,7 +173,7 @@ def clipped(
 
 def kl_to_reference(logp: Tensor, reference: Tensor) -> Tensor:
     """Per token, an estimate of the divergence from the reference that is never negative."""
-    difference = _bounded(reference - logp)
+    difference = _clamp(reference - logp)
     return difference.exp() - difference - 1.0
 
 
@@ -181,5 +181,5 @@ def value_loss(value: Tensor, target: Tensor) -> Tensor:
     return 0.5 * (value - target).square().mean()
 
 
-def _bounded(log_ratio: Tensor) -> Tensor:
+def _clamp(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -21,7 +21,7 @@ from unstable.algorithms.forward import (
     token_logprobs,
     trunk_and_head,
 )
-from unstable.algorithms.losses import normalised
+from unstable.algorithms.losses import normalize
 from unstable.core import BaseAlgo, Step
 
 
@@ -203,7 +203,7 @@ class PolicyGradient(BaseAlgo):
         samples = [to_sample(step, self.tokenizer, self.max_train_len) for step in steps]
         advantages = self.advantages(samples)
         if self.centre or self.scale:
-            advantages = normalised(advantages, centre=self.centre, scale=self.scale)
+            advantages = normalize(advantages, centre=self.centre, scale=self.scale)
         for sample, advantage in zip(samples, advantages, strict=True):
             sample.advantage = advantage
         if self.needs_old:

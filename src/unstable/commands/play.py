@@ -57,7 +57,7 @@ class Person:
     """
 
     def __init__(self, read: Callable[[], str], say: Callable[[str], None]) -> None:
-        self._read, self._say = read, say
+        self._read, self._print = read, say
         self._seen = ""
 
     def play_turn(self, game: GameRunner) -> None:
@@ -75,22 +75,22 @@ class Person:
         """Show what the person has not seen yet."""
         observation = game.observe().observation
         gap = "\n" if self._seen else ""
-        news = unseen(self._seen, observation)
+        news = find_new_text(self._seen, observation)
         if not news and game.last_move_invalid:  # some games do not say it
             news = "That is no legal move here; ? lists them."
-        self._say(gap + printable(news))
+        self._print(gap + printable(news))
         self._seen = observation
 
     def _move(self, game: GameRunner) -> str:
         while True:
             line = self._read().strip()
             if line == "?":
-                self._say(hint(game))
+                self._print(hint(game))
             elif line:
                 return as_move(line, game.env_id)
 
 
-def unseen(before: str, now: str) -> str:
+def find_new_text(before: str, now: str) -> str:
     """What an observation has more than the one before: most games tell the whole story again.
 
     Where it does not simply go on, the paragraphs that both begin with are left out; a board is one
@@ -345,11 +345,11 @@ def play(
         title = f"{game}, seed {number}: you are player {seat}, {others if seats > 1 else 'alone'}."
         console.print(Text(title, "bold"))
         console.print("? lists legal moves, Ctrl-D leaves.\n", style="dim")
-        person = Person(_reader(console), lambda text: _say(console, text))
+        person = Person(_reader(console), lambda text: _print(console, text))
         theirs = None
         try:
             _play(table, seat, person, opponents, console if thoughts else None)
-            _say(console, _ending(table, seat))
+            _print(console, _describe_ending(table, seat))
             theirs = opponents.play_alone()
         except EOFError:
             console.print("\nYou have left.")
@@ -359,7 +359,7 @@ def play(
         except (GameError, EngineError) as error:
             raise CommandError(str(error)) from error
     if theirs is not None:
-        _say(console, f"{who} in the same game: reward {theirs.rewards[0]:.3g}.")
+        _print(console, f"{who} in the same game: reward {theirs.rewards[0]:.3g}.")
     if as_json:
         print_json(_result(table, seat, number, theirs))
 
@@ -394,11 +394,11 @@ def _reader(console: Console) -> Callable[[], str]:
     return read
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(Text(text))
 
 
-def _ending(table: GameRunner, seat: int) -> str:
+def _describe_ending(table: GameRunner, seat: int) -> str:
     last_seat, last = table.actions[-1]
     won = _verdict(table, seat)
     reason = str(table.infos.get(seat, {}).get("reason", ""))

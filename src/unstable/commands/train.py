@@ -260,10 +260,10 @@ def _run(config: RunConfig, folder: RunFolder, model: str, *, as_json: bool) -> 
     except KeyboardInterrupt:
         err.print(f"stopped; {again}", soft_wrap=True)
         raise
-    _say(result, as_json=as_json)
+    _print_result(result, as_json=as_json)
 
 
-def _say(result: RunResult, *, as_json: bool) -> None:
+def _print_result(result: RunResult, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -275,12 +275,12 @@ def _say(result: RunResult, *, as_json: bool) -> None:
             }
         )
         return
-    if troubles := _troubles(result.counts):
+    if troubles := _describe_losses(result.counts):
         err.print(troubles, soft_wrap=True)
     out.print(f"{result.step} updates; checkpoint: {result.checkpoint}", soft_wrap=True)
 
 
-def _troubles(counts: Mapping[str, Any]) -> str:
+def _describe_losses(counts: Mapping[str, Any]) -> str:
     """What did not go as it should, though the run went on."""
     words = {
         "failed": "training games failed",

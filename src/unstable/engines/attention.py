@@ -54,7 +54,7 @@ class SlotCache:
             wanted = max(columns, self.columns + self.columns // 2)
             self.columns = -(-wanted // COLUMN_STEP) * COLUMN_STEP
         self.layers = {
-            layer: (self._grown(keys), self._grown(values))
+            layer: (self._grow(keys), self._grow(values))
             for layer, (keys, values) in self.layers.items()
         }
         return True
@@ -80,7 +80,7 @@ class SlotCache:
         _, heads, _, size = like.shape
         return like.new_zeros(self.rows, heads, self.columns, size)
 
-    def _grown(self, old: Tensor) -> Tensor:
+    def _grow(self, old: Tensor) -> Tensor:
         rows, heads, columns, size = old.shape
         new = old.new_zeros(self.rows, heads, self.columns, size)
         new[:rows, :, :columns] = old
@@ -168,10 +168,10 @@ def slot_attention(
     n = plan.running
     if n:
         seen = (keys[:n, :, : plan.reach], values[:n, :, : plan.reach])
-        parts.append(_running(query[:n], *seen, plan, scale, sliding_window, softcap))
+        parts.append(_attend_running(query[:n], *seen, plan, scale, sliding_window, softcap))
     if plan.lengths and _is_flash(query, softcap):
         joining = (query[n:], key[n:], value[n:])
-        parts.append(_ragged(*joining, plan, scale, sliding_window))
+        parts.append(_attend_prompts(*joining, plan, scale, sliding_window))
     elif plan.lengths:
         joined = query.new_empty(len(query) - n, query.shape[1], value.shape[-1])
         for prompts in plan.prompts:
@@ -182,7 +182,7 @@ def slot_attention(
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
 
 
-def _running(
+def _attend_running(
     query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, scale: float,
     window: int | None, softcap: float | None,
 ) -> Tensor:  # fmt: skip
@@ -208,7 +208,7 @@ def _is_flash(query: Tensor, softcap: float | None) -> bool:
     return query.is_cuda and query.dtype != torch.float32 and softcap is None
 
 
-def _ragged(
+def _attend_prompts(
     query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float, window: int | None
 ) -> Tensor:
     """Prompts against themselves, of any lengths in one kernel."""
@@ -328,14 +328,14 @@ def _attend(
 @cache
 def _shares_heads(device: torch.device, learns: bool) -> bool:
     """Whether the kernel is right for heads that share keys and values; `learns`: its gradient."""
-    reason = _why_not_shared(device, learns)
+    reason = _find_sharing_fault(device, learns)
     if reason:
         what = "its gradient" if learns else "attention"
         _LOG.warning("keys and values are repeated for %s on %s: %s", what, device, reason)
     return not reason
 
 
-def _why_not_shared(device: torch.device, learns: bool) -> str:
+def _find_sharing_fault(device: torch.device, learns: bool) -> str:
     with torch.inference_mode(False), torch.enable_grad():
         numbers = torch.linspace(-1.0, 1.0, 8 * 4 * 64, device=device).sin_().view(8, 4, 64)
         queries = numbers.bfloat16().requires_grad_()

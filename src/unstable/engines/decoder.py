@@ -37,7 +37,7 @@ def rounded_up(wanted: int, fewest: int) -> int:
 
 
 @contextmanager
-def recording(graph: Any, pool: Any) -> Iterator[None]:
+def record_graph(graph: Any, pool: Any) -> Iterator[None]:
     """Record what is launched; other threads, such as a learner's, may keep using the GPU."""
     # A graph of an engine that is gone must not be freed now: CUDA would refuse this one then.
     enabled = gc.isenabled()
@@ -68,7 +68,7 @@ class GraphReplay:
         self._max_rows = max_rows
         self._inputs = torch.zeros(3, max_rows, dtype=torch.long, device=device)
         self._recorded: dict[tuple[int, int, bool], _Recorded | None] = {}
-        """None: it was run once, which readies what must not be readied while recording."""
+        """None: it was run once, which readies what must not be readied while record_graph."""
         self._adapters: object = None
         self._pool: Any = None
 
@@ -110,7 +110,7 @@ class GraphReplay:
             self._pool = torch.cuda.graph_pool_handle()
         fixed = None if others is None else others.clone()
         self._mixture.tokens = self._mixture.outputs = fixed
-        with recording(graph, self._pool):
+        with record_graph(graph, self._pool):
             logits = self._run(self._inputs[:, :rows], columns)
         return _Recorded(graph, fixed, logits)
 

@@ -198,7 +198,7 @@ class FusedModel:
         bounds = None
         if batch.lengths is not None:
             ends = torch.tensor([0, *batch.lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-            bounds = sent(ends, self.device)
+            bounds = send_to_device(ends, self.device)
         delta: Tensor | None = None
         for number, layer in enumerate(self.layers):
             x = ops.add_norm(hidden, delta, layer.norm.weight, layer.norm.variance_epsilon)
@@ -229,7 +229,7 @@ class FusedModel:
         return product(self.head, x, whose)
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """On the device, without waiting for what it is doing."""
     if device.type == "cpu":
         return tensor
@@ -331,7 +331,7 @@ def _power_of_2(number: int) -> int:
 # --- which models -------------------------------------------------------------------------------
 
 
-def fused(model: Any, max_length: int, ops: ModuleType) -> FusedModel | None:
+def fuse_model(model: Any, max_length: int, ops: ModuleType) -> FusedModel | None:
     """A model in few operations; None if it is of another shape or gives other numbers so."""
     if not _is_known(model):
         return None

@@ -69,7 +69,7 @@ def _page(anchor, address):
 
 
 @triton.jit
-def _rotated(
+def _rotate_heads(
     heads, weight, cosine, sine, epsilon,
     COUNT: tl.constexpr, COUNT_BLOCK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     HAS_NORM: tl.constexpr,
@@ -111,7 +111,7 @@ def _rotate_and_store(
         column = tl.arange(0, BLOCK)[None, :]
         if part == 0:
             q_head = tl.arange(0, Q_BLOCK)[:, None]
-            query = _rotated(
+            query = _rotate_heads(
                 base, q_weight, cosine, sine, epsilon, Q_HEADS, Q_BLOCK, SIZE, BLOCK, HAS_NORM
             )
             tl.store(
@@ -127,7 +127,7 @@ def _rotate_and_store(
             page = _page(qkv, address)
             place = (head * PAGE_SIZE + position % PAGE_SIZE) * SIZE + column
             if part == 1:
-                key = _rotated(
+                key = _rotate_heads(
                     base + Q_HEADS * SIZE, k_weight, cosine, sine, epsilon,
                     KV_HEADS, KV_BLOCK, SIZE, BLOCK, HAS_NORM,
                 ).to(qkv.dtype.element_ty)  # fmt: skip
@@ -299,7 +299,7 @@ def attend(
 
 
 @triton.jit
-def _added(
+def _adapter_sum(
     ranks, up, whose, tokens, columns, inside, real, stride, WIDTH: tl.constexpr,
     RANKS: tl.constexpr, RANK_BLOCK: tl.constexpr, RANK: tl.constexpr,
 ):  # fmt: skip
@@ -338,7 +338,7 @@ def _expand(
     real = columns < WIDTH
     mask = inside[:, None] & real[None, :]
     segment = (start >= SECOND).to(tl.int32) + (start >= THIRD).to(tl.int32)
-    added = _added(
+    added = _adapter_sum(
         out + WIDTH + segment * RANKS, up, whose, tokens, columns, inside, real, stride,
         WIDTH, RANKS, RANK_BLOCK, RANK,
     )  # fmt: skip
@@ -389,11 +389,11 @@ def _gate(
     value = tl.load(place + SIZE, mask=mask, other=0.0).to(tl.float32)
     if RANKS > 0:
         ranks = both + 2 * SIZE
-        gate += _added(
+        gate += _adapter_sum(
             ranks, up, whose, tokens, columns, inside, real, stride,
             2 * SIZE, RANKS, RANK_BLOCK, RANK,
         )  # fmt: skip
-        value += _added(
+        value += _adapter_sum(
             ranks + RANKS, up, whose, tokens, SIZE + columns, inside, real, stride,
             2 * SIZE, RANKS, RANK_BLOCK, RANK,
         )  # fmt: skip
@@ -424,14 +424,14 @@ def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank:
 
 
 @triton.jit
-def _ordered(x, BITS: tl.constexpr):
+def _sortable(x, BITS: tl.constexpr):
     """Integers in the order of floating-point numbers; those of 16 bits need no more of them."""
     bits = x.to(tl.int32, bitcast=True)
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)) >> (32 - BITS)
 
 
 @triton.jit
-def _loaded(source, start, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
+def _load_block(source, start, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
     column = start + tl.arange(0, BLOCK)
     return tl.load(source + column, mask=column < VOCABULARY, other=float("-inf")).to(tl.float32)
 
@@ -442,7 +442,7 @@ def _most_likely(source, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
     mosts = tl.full((BLOCK,), float("-inf"), tl.float32)
     places = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, VOCABULARY, BLOCK):
-        x = _loaded(source, start, VOCABULARY, BLOCK)
+        x = _load_block(source, start, VOCABULARY, BLOCK)
         places = tl.where(x > mosts, start + tl.arange(0, BLOCK), places)
         mosts = tl.maximum(mosts, x)
     most = tl.max(mosts, 0)
@@ -458,8 +458,8 @@ def _nucleus(
     goal = top_p * total
     # All tokens together that are less likely than this are less than what top_p leaves out.
     least = most - tl.log(VOCABULARY / (1.0 - top_p)) / sharpness
-    first = _ordered(least, BITS).to(tl.int64)
-    span = _ordered(most, BITS).to(tl.int64) - first + 1
+    first = _sortable(least, BITS).to(tl.int64)
+    span = _sortable(most, BITS).to(tl.int64) - first + 1
     step = tl.full((), 1, tl.int64)
     while step * 3 < span:
         step *= 4
@@ -473,8 +473,8 @@ def _nucleus(
         middles = tl.zeros((BLOCK,), tl.float32)
         highs = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, VOCABULARY, BLOCK):
-            x = _loaded(source, start, VOCABULARY, BLOCK)
-            order = _ordered(x, BITS)
+            x = _load_block(source, start, VOCABULARY, BLOCK)
+            order = _sortable(x, BITS)
             mass = tl.exp((x - most) * sharpness)
             lows += tl.where(order >= low, mass, 0.0)
             middles += tl.where(order >= middle, mass, 0.0)
@@ -504,10 +504,10 @@ def _first_beyond(
     chosen = tl.full((), -1, tl.int32)
     last = tl.full((), -1, tl.int32)
     while (start < VOCABULARY) & (chosen < 0):
-        x = _loaded(source, start, VOCABULARY, BLOCK)
+        x = _load_block(source, start, VOCABULARY, BLOCK)
         column = start + tl.arange(0, BLOCK)
         mass = tl.exp((x - most) * sharpness)
-        mass = tl.where(_ordered(x, BITS) >= threshold, mass, 0.0)
+        mass = tl.where(_sortable(x, BITS) >= threshold, mass, 0.0)
         block = tl.sum(mass, 0)
         if before + block > goal:
             beyond = (before + tl.cumsum(mass, 0) > goal) & (mass > 0.0)
@@ -533,7 +533,7 @@ def _draw(
         sharpness = 1.0 / tl.where(temperature > 0.0, temperature, 1.0)
         masses = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, VOCABULARY, BLOCK):
-            x = _loaded(source, start, VOCABULARY, BLOCK)
+            x = _load_block(source, start, VOCABULARY, BLOCK)
             masses += tl.exp((x - most) * sharpness)
         total = tl.sum(masses, 0)
         if temperature > 0.0:

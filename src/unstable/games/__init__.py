@@ -128,7 +128,7 @@ class GameRunner:
                 seats = _seats_of(self.env.state)
         # A game is foreign code: whatever it raises is told by which game it was.
         except Exception as error:
-            raise GameError(f"{env_id} cannot be played here: {_words(error)}") from error
+            raise GameError(f"{env_id} cannot be played here: {_describe_error(error)}") from error
         if seats not in (None, num_players):
             raise GameError(f"{env_id} is a game for {seats}, not for {num_players}")
 
@@ -217,7 +217,7 @@ class GameRunner:
                 return function()
         except Exception as error:
             where = f"{self.env_id}, seed {self.seed}, move {self.turns}"
-            raise GameError(f"{where}: {_words(error)}") from error
+            raise GameError(f"{where}: {_describe_error(error)}") from error
 
 
 def _make(env_id: str) -> Any:
@@ -241,5 +241,5 @@ def _move(action: str) -> str:
     return move[:MAX_MOVE_LENGTH].lower()
 
 
-def _words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

@@ -108,7 +108,7 @@ def probe(env_id: str) -> GameEntry:
             try:
                 GameRunner(env_id, num_players, seed=0).observe()
             except GameError as error:
-                missing = _missing(error)
+                missing = _explain_missing(error)
                 if missing:
                     return GameEntry(env_id, None, missing, RandomLegal.plays(env_id))
                 reason = reason or str(error)
@@ -129,7 +129,7 @@ def fewest_players(env_id: str) -> int:
     return entry.num_players
 
 
-def _missing(error: GameError) -> str:
+def _explain_missing(error: GameError) -> str:
     """What a game needs that no other number of players would bring; empty if that is not known."""
     cause = error.__cause__
     if "API key" in str(cause):

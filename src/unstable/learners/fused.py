@@ -66,18 +66,18 @@ def _adapted_forward(layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor
     if args or kwargs or not _is_ordinary(layer, x):
         out = type(layer).forward(layer, x, *args, **kwargs)
         return out
-    (out,) = _adapted([layer], x)
+    (out,) = _apply_adapted([layer], x)
     return out
 
 
 def together(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, ...]:
     """Layers over the same input: `x` is read, and its gradient written, once for all of them."""
     if all(_is_adapted(layer) and _is_ordinary(layer, x) for layer in layers):
-        return _adapted(layers, x)
+        return _apply_adapted(layers, x)
     return tuple(layer(x) for layer in layers)
 
 
-def _adapted(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, ...]:
+def _apply_adapted(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, ...]:
     tensors: list[Tensor | None] = []
     scalings = []
     for layer in layers:
@@ -283,10 +283,10 @@ def fuse_blocks(trunk: Any) -> int:
         blocks += [(attention, _attention_forward), (mlp, _mlp_forward)]
     if not blocks:
         return 0
-    theirs = _tried(trunk)
+    theirs = _trial_states(trunk)
     for block, forward in blocks:
         block.forward = MethodType(forward, block)
-    ours = _tried(trunk)
+    ours = _trial_states(trunk)
     if not (ours - theirs).norm() <= BLOCKS_AGREE.get(ours.dtype, 0.0) * theirs.norm():
         for block, _ in blocks:
             del block.forward
@@ -295,7 +295,7 @@ def fuse_blocks(trunk: Any) -> int:
 
 
 @torch.no_grad()
-def _tried(trunk: Any) -> Tensor:
+def _trial_states(trunk: Any) -> Tensor:
     embedding = trunk.get_input_embeddings()
     tokens = [token % embedding.num_embeddings for token in range(1, TRIED)]
     weight = embedding.weight
@@ -340,8 +340,8 @@ def _attention_forward(block: Any, hidden_states: Tensor, *args: Any, **kwargs: 
     layers = (block.q_proj, block.k_proj, block.v_proj)
     heads = (*hidden_states.shape[:-1], -1, block.head_dim)
     query, key, value = (states.view(heads) for states in together(layers, hidden_states))
-    query = _rotated(query, getattr(block, "q_norm", None), *embeddings)
-    key = _rotated(key, getattr(block, "k_norm", None), *embeddings)
+    query = _rotate_heads(query, getattr(block, "q_norm", None), *embeddings)
+    key = _rotate_heads(key, getattr(block, "k_norm", None), *embeddings)
     mixed, _ = packed_attention(
         block,
         query.transpose(1, 2),
@@ -386,7 +386,7 @@ class _Gate(torch.autograd.Function):
         return slope.mul_(gradients[0]).mul_(up), to_up
 
 
-def _rotated(x: Tensor, norm: Any, cosines: Tensor, sines: Tensor) -> Tensor:
+def _rotate_heads(x: Tensor, norm: Any, cosines: Tensor, sines: Tensor) -> Tensor:
     """Heads, (1, tokens, heads, size), normed and turned to their positions."""
     if kernels_for(x) is not None and (norm is None or not norm.weight.requires_grad):
         weight, epsilon = (None, 0.0) if norm is None else (norm.weight, norm.variance_epsilon)

@@ -341,10 +341,10 @@ def enable_full_activation_ckpt(model: Any) -> None:
         for block in layer.children():
             if any(True for _ in block.children()):  # norms are cheap to keep
                 # A partial, not a closure: it is copied with its block, and leads to the copy.
-                block.forward = partial(_recomputed, block.forward)
+                block.forward = partial(_recompute, block.forward)
 
 
-def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _recompute(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     return checkpoint(forward, *args, use_reentrant=False, **kwargs)

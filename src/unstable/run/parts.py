@@ -322,7 +322,7 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
     if name in algorithms.ALGORITHMS:
         kind = getattr(algorithms, name)
     elif ":" in name:
-        kind = _own(name, "learner.algorithm")
+        kind = _load_own(name, "learner.algorithm")
     else:
         known = ", ".join(algorithms.ALGORITHMS)
         raise ConfigError(
@@ -330,7 +330,9 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
         )
     if not (isinstance(kind, type) and issubclass(kind, BaseAlgo)):
         raise ConfigError(f"learner.algorithm: {name} is no subclass of unstable.core.BaseAlgo")
-    algorithm: BaseAlgo = _made(kind, config.learner.algorithm_options, "learner.algorithm_options")
+    algorithm: BaseAlgo = _make_checked(
+        kind, config.learner.algorithm_options, "learner.algorithm_options"
+    )
     return algorithm
 
 
@@ -346,7 +348,7 @@ def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
     instances = []
     for transform in named:
         if ":" in transform.type:
-            kind = _own(transform.type, field)
+            kind = _load_own(transform.type, field)
         else:
             kind = getattr(reward_transformations, transform.type, None)
             if kind is None or transform.type.startswith("Compose"):
@@ -355,7 +357,7 @@ def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
                     f"{field}: no {transform.type!r}; there are {', '.join(known)}, or"
                     " my_module:MyTransform"
                 )
-        instance = _made(kind, transform.options, f"{field}: {transform.type}")
+        instance = _make_checked(kind, transform.options, f"{field}: {transform.type}")
         if not isinstance(instance, base):
             right = [name for name, other in STAGES.items() if isinstance(instance, other)]
             hint = f"; it belongs into buffer.{right[0]}" if right else ""
@@ -364,14 +366,14 @@ def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
     return instances
 
 
-def _own(name: str, field: str) -> Any:
+def _load_own(name: str, field: str) -> Any:
     try:
         return load_part(name)
     except ValueError as error:
         raise ConfigError(f"{field}: {error}") from error
 
 
-def _made(kind: Any, options: Mapping[str, Any], where: str) -> Any:
+def _make_checked(kind: Any, options: Mapping[str, Any], where: str) -> Any:
     try:
         return make_part(kind, options, where)
     except (TypeError, ValueError) as error:

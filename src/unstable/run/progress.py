@@ -42,7 +42,9 @@ class RunResult:
     """Games and what happened to them, as Collector.stats has it, `write_failures`, and `steps`."""
 
 
-def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mapping[str, Any], ...]:
+def settled_evaluations(
+    evaluations: Sequence[Mapping[str, Any]], games: int
+) -> tuple[Mapping[str, Any], ...]:
     """Evaluations that have all their games, or after which a newer one has.
 
     Where playing and learning run at the same time, an evaluation grows game by game, and may end

@@ -31,7 +31,7 @@ from unstable.run.progress import (
     result_of,
     retire,
     save_state,
-    settled,
+    settled_evaluations,
     write_json_states,
 )
 from unstable.utils.logging import logging_to
@@ -227,7 +227,9 @@ class _Run:
         self.saved_step, self.saved_at = self.step, time.monotonic()
 
     def report_phase(self, phase: str) -> None:
-        evaluations = settled(self.parts.tracker.get_evaluations(), self.config.eval_games)
+        evaluations = settled_evaluations(
+            self.parts.tracker.get_evaluations(), self.config.eval_games
+        )
         self.report(Progress(phase, self.step, self.config.updates, self.learned, evaluations))
 
     def _by_learner(self, job: Callable[..., T], *args: Any) -> asyncio.Future[T]:
@@ -311,8 +313,10 @@ def start(config: RunConfig, folder: RunFolder, model: str, report: ReportProgre
         except BaseException as error:
             if has_begun:
                 step = _saved_step(folder)  # what is not saved is lost
-                _LOG.info("ended after update %d: %s", step, _words(error))
-                ended = SelfPlayStatus(_ending(error), step, config.updates, _words(error))
+                _LOG.info("ended after update %d: %s", step, _describe_error(error))
+                ended = SelfPlayStatus(
+                    _end_status(error), step, config.updates, _describe_error(error)
+                )
                 folder.write_status(ended)
             raise
         begin()
@@ -337,9 +341,9 @@ def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgr
     return asyncio.run(train_by_turns(config, folder, model, report))
 
 
-def _ending(error: BaseException) -> Status:
+def _end_status(error: BaseException) -> Status:
     return "failed" if isinstance(error, Exception) else "cancelled"
 
 
-def _words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if isinstance(error, Exception) else "interrupted"
