@@ -464,11 +464,12 @@ def games(
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return
-    table = Table("game", "players", "random-legal", "what it needs", box=None)
+    table = Table("game", "players", "random-legal", "embedded model", "what it needs", box=None)
     for entry in entries:
         players = "-" if entry.num_players is None else str(entry.num_players)
         table.add_row(
-            entry.env_id, players, "yes" if entry.has_random_legal else "", entry.reason,
+            entry.env_id, players, "yes" if entry.has_random_legal else "",
+            "yes" if entry.has_random_legal and entry.has_short_board else "", entry.reason,
             style=None if entry.num_players else "dim",
         )  # fmt: skip
     out.print(table)

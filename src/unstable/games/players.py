@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unstable.games import GameError, GameRunner
-from unstable.games.rules import LEGAL_MOVES, game_name, legal_moves
+from unstable.games.rules import BOARDS, LEGAL_MOVES, game_name, legal_moves
 from unstable.utils.plugins import is_own_part, load_part
 
 RANDOM_LEGAL = "random-legal"
@@ -83,6 +83,8 @@ class GameEntry:
     """Why it does not."""
     has_random_legal: bool
     """Whether the player `random-legal` knows its moves."""
+    has_short_board: bool
+    """Whether it has a short board; with known moves the embedded model can learn it."""
 
 
 def game_ids() -> list[str]:
@@ -101,6 +103,7 @@ def learnable_game_ids() -> list[str]:
 
 def probe(env_id: str) -> GameEntry:
     """Start a game and look at it once; some need data, a key or a newer Python."""
+    known = (RandomLegal.plays(env_id), game_name(env_id) in BOARDS)
     reason = ""
     for num_players in PLAYERS_TO_TRY:
         # Some announce what they fail to download.
@@ -110,11 +113,11 @@ def probe(env_id: str) -> GameEntry:
             except GameError as error:
                 missing = _explain_missing(error)
                 if missing:
-                    return GameEntry(env_id, None, missing, RandomLegal.plays(env_id))
+                    return GameEntry(env_id, None, missing, *known)
                 reason = reason or str(error)
             else:
-                return GameEntry(env_id, num_players, "", RandomLegal.plays(env_id))
-    return GameEntry(env_id, None, reason, RandomLegal.plays(env_id))
+                return GameEntry(env_id, num_players, "", *known)
+    return GameEntry(env_id, None, reason, *known)
 
 
 def fewest_players(env_id: str) -> int:

@@ -174,7 +174,10 @@ def compact_view(env_id: str) -> Callable[[Any, int, str], str]:
         board = BOARDS[game_name(env_id)]
     except KeyError:
         known = ", ".join(BOARDS)
-        raise LookupError(f"no short board for {env_id}; there are {known}") from None
+        raise LookupError(
+            f"no short board for {env_id}; there are {known}. Of other games a model has to read"
+            " the text: --model smollm2, or compact_views = false in the configuration"
+        ) from None
     return lambda env, seat, _: board(env, seat)
 
 
