@@ -203,7 +203,7 @@ def redact(text: str) -> str:
     secrets = get_settings().secrets()
     if not secrets:
         return text
-    from unstable.utils.replies import without_secrets  # not there in sandboxes, nor are secrets
+    from unstable.foreign_text import without_secrets  # not there in sandboxes, nor are secrets
 
     return without_secrets(text, secrets)
 

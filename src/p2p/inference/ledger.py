@@ -21,7 +21,7 @@ from p2p.inference import prices
 from p2p.inference.providers import choose_model
 from p2p.inference.question import BudgetExhausted, InferenceError
 from p2p.settings import redact
-from unstable.utils.replies import whole_characters
+from unstable.foreign_text import whole_characters
 
 if TYPE_CHECKING:
     from pathlib import Path

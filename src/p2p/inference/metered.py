@@ -52,7 +52,8 @@ from p2p.inference.question import (
     RequestRejected,
 )
 from p2p.settings import redact
-from unstable.utils.replies import UNREADABLE, ReplyTooLong, whole_characters
+from unstable.foreign_text import whole_characters
+from unstable.utils.replies import UNREADABLE, ReplyTooLong
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

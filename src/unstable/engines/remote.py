@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unstable.engines import EngineError, Sampling
-from unstable.utils.replies import whole_characters, without_secrets
+from unstable.foreign_text import whole_characters, without_secrets
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
