@@ -5,6 +5,7 @@ import react from "@vitejs/plugin-react";
 import { type Plugin, defineConfig } from "vite";
 
 const OUT = "../src/p2p/api/static";
+const GENERATED = join("src", "api", "schema.ts");
 const SINGLE_FILES = ["index.html", "package-lock.json", "package.json", "tsconfig.json", "vite.config.ts"];
 
 /** Leaves the digest of the sources beside the page, so that a test can say if it is out of date. */
@@ -15,7 +16,8 @@ function sourceDigest(): Plugin {
     closeBundle() {
       const sources = readdirSync("src", { recursive: true, withFileTypes: true })
         .filter((entry) => entry.isFile() && !/\.test\.tsx?$/.test(entry.name))
-        .map((entry) => join(entry.parentPath, entry.name));
+        .map((entry) => join(entry.parentPath, entry.name))
+        .filter((path) => path !== GENERATED);
       const digest = createHash("sha256");
       for (const path of [...SINGLE_FILES, ...sources].sort()) {
         digest.update(`${path}\0`).update(readFileSync(path)).update("\0");

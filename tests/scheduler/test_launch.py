@@ -21,6 +21,8 @@ from p2p.scheduler.launch import LaunchError, LaunchFolder
 from p2p.scheduler.records import Launch
 from p2p.training.cpu_manager import CPUManager
 
+pytestmark = pytest.mark.process
+
 FOREVER = "import time; open('up', 'w').write('1'); time.sleep(1000)"
 IGNORES_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + FOREVER
 COUNTS = "open('count', 'a').write('x'); import time; time.sleep(0.3)"
@@ -333,7 +335,7 @@ def test_the_end_wakes_whoever_listens_at_however_long_a_path(machine: Machine) 
         launch = machine.start("exit(0)")
         assert listening.recv(10)
         assert machine.status(launch).state == "exited"
-    notify.poke(machine.base)  # nobody there
+    notify.notify(machine.base)  # nobody there
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.3])

@@ -1,4 +1,4 @@
-/** The API's records, by their names there; schema.ts is generated from its OpenAPI document. */
+/** The API's records, by their names there; schema.ts is generated from its OpenAPI document: `npm run types`. */
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from p2p.analysis.series import number
+from p2p.analysis import number
 from p2p.analysis.training_dynamics import TrainingDynamics, analyze_training
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (
