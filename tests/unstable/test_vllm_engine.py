@@ -431,5 +431,5 @@ def test_an_actor_has_it_and_closing_fails_what_is_under_way(stage: Stage) -> No
         await engine.close()
 
     stage.runner.run(asyncio.wait_for(story(), 120))
-    process.join(10)
+    process.join(120)
     assert not process.is_alive()
