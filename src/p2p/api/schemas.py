@@ -519,18 +519,6 @@ class BenchmarkCase(CaseReport):
     """The report's videos, with their addresses."""
 
 
-class JobCase(Record):
-    """A case of any job: its run, and what it works on."""
-
-    job_id: str
-    index: int
-    run: JobRun
-    session_id: str | None = None
-    """Where the run works on a session that is there."""
-    case: BenchmarkCase | None = None
-    """Where the job is a benchmark's."""
-
-
 class BenchmarkStage(Record):
     stage: int
     state: StageState

@@ -1,23 +1,26 @@
-"""What the routes share: the runs folder, its index, and how an id in an address is looked up."""
+"""What the routes share: the runs folder, its index, lookup by id, and how busy the machine is."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+import subprocess
 import threading
 import time
+from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
+import psutil
 from fastapi import Depends, Request
 from fastapi import Path as PathParameter
 
-from p2p.api.benchmarks import BenchmarkReader
+from p2p.api.benchmark_reader import BenchmarkReader
 from p2p.api.index import SessionIndex
 from p2p.api.live import Watcher
 from p2p.api.metrics import MetricsReader
 from p2p.api.problems import NotFound
-from p2p.api.resources import ResourceHistory
+from p2p.api.schemas import GpuInfo, ResourceSample
 from p2p.api.views import training_runs
 from p2p.files import is_session
 from p2p.records.iteration_record import IterationRecord, SessionRecord
@@ -31,7 +34,61 @@ if TYPE_CHECKING:
 REFRESH_S = 1.0
 IDLE_SHARE = 10
 """After a refresh, so many times its length passes before the next one."""
+GPU_QUERY = "--query-gpu=name,utilization.gpu,memory.used,memory.total"
+KEPT = 600
+GPUS_EVERY_S = 5.0
+"""To ask for the GPUs is a process of its own: less often than the rest."""
 _logger = logging.getLogger(__name__)
+
+
+class ResourceHistory:
+    """Samples of the last minutes; whoever keeps it calls `sample` every second or so."""
+
+    def __init__(self) -> None:
+        self.core_percent: list[float] = []
+        """How busy each core was between the last two samples."""
+        self._samples: deque[ResourceSample] = deque(maxlen=KEPT)
+        self._gpus: tuple[float, ...] = ()
+        self._gpus_at = float("-inf")
+
+    def sample(self) -> None:
+        now = time.time()
+        if now - self._gpus_at >= GPUS_EVERY_S:
+            self._gpus, self._gpus_at = tuple(gpu.busy for gpu in list_gpus()), now
+        is_first = not self.core_percent
+        self.core_percent = psutil.cpu_percent(percpu=True)
+        if is_first:  # there is nothing yet that it could be a share of
+            return
+        memory = psutil.virtual_memory()
+        self._samples.append(
+            ResourceSample(
+                time=now,
+                cpu=sum(self.core_percent) / max(len(self.core_percent), 1) / 100,
+                memory=1 - memory.available / memory.total,
+                gpus=self._gpus,
+            )
+        )
+
+    def samples(self) -> list[ResourceSample]:
+        return list(self._samples)
+
+
+def list_gpus() -> tuple[GpuInfo, ...]:
+    """The GPUs that nvidia-smi lists; none where it is not installed."""
+    command = ["nvidia-smi", GPU_QUERY, "--format=csv,noheader,nounits"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    gpus = []
+    for line in output.stdout.splitlines():
+        name, *numbers = (part.strip() for part in line.split(","))
+        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
+            busy, used, total = map(int, numbers)
+            gpus.append(
+                GpuInfo(name=name, busy=busy / 100, memory_used_mb=used, memory_total_mb=total)
+            )
+    return tuple(gpus)
 
 
 class AppState:

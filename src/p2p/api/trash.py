@@ -8,7 +8,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from p2p.api.benchmarks import UNENDED
+from p2p.api.benchmark_reader import UNENDED
 from p2p.api.index import SessionQuery
 from p2p.api.problems import WrongState
 from p2p.api.schemas import StopResponse, TrashItem

@@ -5,9 +5,8 @@ Each is a job of the scheduler, and outlives this server.
 
 from __future__ import annotations
 
-import re
 import threading
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
@@ -46,7 +45,7 @@ from p2p.contracts import (
     utc_now,
 )
 from p2p.event_log import read_event, read_events
-from p2p.files import read_model, read_object
+from p2p.files import read_model
 from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.session_view import SessionView
@@ -72,7 +71,6 @@ WATCHED = SessionQuery(limit=200)
 """What the stream of all sessions looks at: the newest."""
 _checking = threading.Lock()
 """A reward that is checked takes memory and a core: one at a time."""
-_EXCHANGE = re.compile(r"\d{4,}_[a-z_]+\.json")
 
 
 @router.get("/sessions", response_model=list[SessionRow])
@@ -298,16 +296,6 @@ def show_event(state: State, session_id: str, seq: PathNumber) -> EventDetail:
     if event is None:
         raise NotFound(f"session {session_id} has no event {seq}")
     return event
-
-
-@router.get("/sessions/{session_id}/exchanges/{name}", tags=["events"])
-def show_exchange(state: State, session_id: str, name: str) -> dict[str, Any]:
-    """What a model was asked and what it answered; `file` of an `llm.call` event names it."""
-    record = state.session(session_id)
-    exchange = read_object(record.llm_dir / name) if _EXCHANGE.fullmatch(name) else None
-    if exchange is None:
-        raise NotFound(f"session {session_id} has no exchange {name!r}")
-    return exchange
 
 
 @router.get("/sessions/{session_id}/analysis", tags=["events"])
