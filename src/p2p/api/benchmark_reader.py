@@ -22,7 +22,6 @@ from p2p.api.schemas import (
     StageState,
     fields_of,
 )
-from p2p.api.views import video_at
 from p2p.benchmark.measuring import NOT_YET, truth_path
 from p2p.benchmark.planning import REPORT_FOLDER
 from p2p.benchmark.records import (
@@ -38,6 +37,7 @@ from p2p.benchmark.records import (
 )
 from p2p.benchmark.report import CaseReport, Findings, case_report, findings
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.session_view import Video
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,7 +176,6 @@ def _case(
     state: CaseState = report.outcome if run is None else _WAITS.get(run.state, report.outcome)
     session_id = case_id(benchmark.benchmark_id, number)
     working = state in ("starting", "running")
-    videos = (video_at(session_id, path.partition("/")[2]) for path in report.videos)
     return BenchmarkCase(
         **fields_of(CaseReport, report),
         benchmark_id=benchmark.benchmark_id,
@@ -189,7 +188,7 @@ def _case(
         live_score=live_score(case_record(folder, number)) if working else None,
         node=(run.node_id or "") if run else "",
         note=run.message if run else "",
-        media=tuple(video for video in videos if video is not None),
+        media=tuple(Video.at(folder / path) for path in report.videos),
     )
 
 

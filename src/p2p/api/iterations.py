@@ -13,25 +13,16 @@ from p2p.api.problems import NotFound, WrongState
 from p2p.api.schemas import (
     AggregatedMetricsResponse,
     BlindVideo,
-    IterationDetail,
     IterationRunEntry,
-    IterationSummary,
     LabelRequest,
     LabelsResponse,
-    RunHyperparameters,
     RunMetricsResponse,
 )
-from p2p.api.state import AppState, PathNumber, State
-from p2p.api.views import (
-    iteration_detail,
-    iteration_summary,
-    representative,
-    run_entry,
-    training_runs,
-)
+from p2p.api.state import AppState, PathNumber, State, view_of
 from p2p.files import UnreadableError, is_data
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
+from p2p.records.summaries import IterationDetail, IterationSummary, RunHyperparameters
 from p2p.session.labels import LabelledVideo, add_label, as_csv, compare, labelled_videos
 from p2p.session.publishing import rewrite_report
 from p2p.settings import resolve_session_dir
@@ -54,13 +45,14 @@ Points = Annotated[int, Query(ge=2, le=5000)]
 @router.get("/sessions/{session_id}/iterations/{iteration_id}")
 def show_iteration(state: State, session_id: str, iteration_id: str) -> IterationDetail:
     """An iteration, or a run of `p2p train`."""
-    return iteration_detail(session_id, state.iteration(session_id, iteration_id))
+    return IterationDetail.model_validate(state.view(session_id, iteration_id))
 
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/runs")
 def list_runs(state: State, session_id: str, iter_num: str) -> list[IterationRunEntry]:
     """Its training runs."""
-    return [run_entry(run) for run in training_runs(state.iteration(session_id, iter_num))]
+    runs = state.view(session_id, iter_num).runs
+    return [IterationRunEntry.model_validate(run) for run in runs]
 
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/metrics")
@@ -81,9 +73,8 @@ def show_bands(
 ) -> list[AggregatedMetricsResponse]:
     """The curves of an iteration: each configuration with its seeds, as a band and one by one."""
     by_config: dict[str, dict[str, Path]] = {}
-    for run in training_runs(state.iteration(session_id, iter_num)):
-        config_id = run.run_id.rpartition("_seed_")[0] or run.run_id
-        by_config.setdefault(config_id, {})[run.run_id] = run.record.scalars_path
+    for run in state.view(session_id, iter_num).runs:
+        by_config.setdefault(run.config_id or run.run_id, {})[run.run_id] = run.record.scalars_path
     return state.metrics.bands(by_config, axis)
 
 
@@ -169,7 +160,7 @@ def list_iterations(
 ) -> list[IterationSummary]:
     """Training runs, of the newest sessions first."""
     summaries = (
-        iteration_summary(session_id, run)
+        IterationSummary.model_validate(view_of(run))
         for session_id in state.index.newest_with(limit=limit)
         for iteration in _session(state, session_id).iteration_records()
         for run in iteration.runs() or [iteration]
@@ -185,8 +176,7 @@ def show_newest_iteration(
     state: State, iteration_id: str, session_id: OfSession = ""
 ) -> IterationDetail:
     """An iteration or training run by its folder's name, which many sessions may have."""
-    session_id, record = _newest(state, iteration_id, session_id)
-    return iteration_detail(session_id, record)
+    return IterationDetail.model_validate(view_of(_newest(state, iteration_id, session_id)))
 
 
 @router.get("/iterations/{iteration_id}/metrics")
@@ -194,17 +184,19 @@ def show_newest_metrics(
     state: State, iteration_id: str, points: Points = 400, session_id: OfSession = ""
 ) -> RunMetricsResponse:
     """Its curves; of an iteration of the loop those of its best run."""
-    _, record = _newest(state, iteration_id, session_id)
-    return state.metrics.run(iteration_id, representative(record).scalars_path, points)
+    record = _newest(state, iteration_id, session_id)
+    best = view_of(record).best_run
+    path = best.record.scalars_path if best else record.scalars_path
+    return state.metrics.run(iteration_id, path, points)
 
 
-def _newest(state: AppState, name: str, session_id: str) -> tuple[str, IterationRecord]:
+def _newest(state: AppState, name: str, session_id: str) -> IterationRecord:
     for found in [session_id] if session_id else state.index.newest_with(name):
         session = state.session(found)
         for iteration in reversed(session.iteration_records()):
             for record in (iteration, *iteration.runs()):
                 if record.iteration_id == name:
-                    return found, record
+                    return record
     raise NotFound(f"there is no training run {name!r}")
 
 

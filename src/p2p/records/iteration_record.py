@@ -68,13 +68,13 @@ from p2p.records.run_checks import (
     video_problems,
 )
 from p2p.records.statuses import ENDED
-from p2p.settings import check_name
+from p2p.settings import check_name, is_benchmark_case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
+RUN_NAME = re.compile(r"(?P<config>.+)_seed_\d+")
 _ITERATION = re.compile(r"iter_(\d+)")
 _TRAJECTORY = re.compile(r"trajectory_(\d+)(?:_(\w+))?\.npz")
 SILENT_S = 20.0
@@ -213,7 +213,9 @@ class IterationRecord(Folder):
 
     def runs(self) -> list[IterationRecord]:
         """The runs of a loop iteration, by configuration and seed."""
-        folders = sorted((n for n in names_in(self.path) if _RUN.fullmatch(n)), key=natural_order)
+        folders = sorted(
+            (n for n in names_in(self.path) if RUN_NAME.fullmatch(n)), key=natural_order
+        )
         return [IterationRecord(self.path / n) for n in folders if is_own_folder(self.path / n)]
 
     def derive_status(self) -> StatusLiteral:
@@ -346,6 +348,12 @@ class SessionRecord(Folder):
     @property
     def session_id(self) -> str:
         return self.path.name
+
+    @property
+    def api_id(self) -> str:
+        """Its id in the API: that of a benchmark's case begins with the benchmark's."""
+        case = f"{self.path.parent.name}_{self.session_id}"
+        return case if is_benchmark_case(case) else self.session_id
 
     def iteration(self, number: int) -> IterationRecord:
         """iter_N, whether it is there or not."""
