@@ -382,8 +382,8 @@ def report(found: dict[str, Any], start: dict[str, Any], end: dict[str, Any]) ->
         f"takes {naive / at(every, 50):,.0f} times as long."
     )
     ready = (
-        f"- Ready {found['ready_s']:.1f} s after the command; the newest sessions are listed first, "
-        f"all of them after {found['all_listed_s']:.1f} s. The first list "
+        f"- Ready {found['ready_s']:.1f} s after the command, with the newest sessions listed; all "
+        f"of them after {found['all_listed_s']:.1f} s. The first list "
         f"{found['first_list_ms']:.0f} ms, the environments {found['envs_ms']:.0f} ms."
     )
     curves = (

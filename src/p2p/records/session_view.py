@@ -45,7 +45,7 @@ from p2p.contracts import (
 from p2p.event_log import last_event
 from p2p.files import is_session, read_model
 from p2p.records.folder import EVALUATION_VIDEO
-from p2p.records.iteration_record import RUN_NAME, IterationRecord, SessionRecord
+from p2p.records.iteration_record import RUN_NAME, IterationRecord, SessionRecord, step_of
 from p2p.records.lineage import Lineage
 from p2p.records.loop_files import (
     BestRun,
@@ -55,7 +55,6 @@ from p2p.records.loop_files import (
     SteeringTaken,
     candidate_rows,
 )
-from p2p.records.run_checks import step_of
 from p2p.records.statuses import ENDED, UNFINISHED, Outcome
 from p2p.records.upstream import UpstreamHistory, read_judgment
 
