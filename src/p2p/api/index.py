@@ -63,11 +63,12 @@ class SessionQuery(BaseModel):
     def sort_entries(self, entries: list[Entry]) -> list[Entry]:
         """In the order asked for; a score that is not known is last in either."""
         name, down = self.sort, self.order == "desc"
-        known = [each for each in entries if each.keys[name] is not None]
-        rest = [each for each in entries if each.keys[name] is None]
-        known.sort(key=lambda each: (each.keys[name], each.row.session_id), reverse=down)
+        rest: list[Entry] = []
+        if name == "best_score":
+            rest = [each for each in entries if each.row.best_score is None]
+            entries = [each for each in entries if each.row.best_score is not None]
         rest.sort(key=lambda each: each.row.session_id, reverse=down)
-        return known + rest
+        return sorted(entries, key=lambda each: each.keys[name], reverse=down) + rest
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class Entry:
 
     row: SessionRow
     json: str
-    keys: dict[str, Any]
-    """What it is sorted by; times as text, which is quicker to compare."""
+    keys: dict[str, tuple[Any, str]]
+    """What it is sorted by, then its id; times as text, which is quicker to compare."""
     searched: str
     names: frozenset[str]
     """Of its iterations and training runs."""
@@ -93,10 +94,11 @@ def read_entry(session_id: str, folder: Path, changed: int) -> Entry | None:
     record = SessionRecord(folder)
     row = SessionRow.model_validate(SessionView(record))
     iterations = record.iteration_records()
+    sortable = row.model_dump(mode="json", include=SORTED)
     return Entry(
         row=row,
         json=row.model_dump_json(),
-        keys=row.model_dump(mode="json", include=SORTED),
+        keys={name: (value, session_id) for name, value in sortable.items()},
         searched=f"{row.prompt}\n{row.alias}\n{session_id}\n{row.env_id}".lower(),
         names=frozenset(run.iteration_id for each in iterations for run in (each, *each.runs())),
         is_case=is_benchmark_case(session_id),
