@@ -18,7 +18,7 @@ ENGINE_TRAINING := --set num_evals=2 --set num_eval_envs=8
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo engines frontend test test-slow e2e test-vllm check format bench docs docs-serve dist release-check clean system test-system
+.PHONY: help demo engines frontend test test-processes test-all test-slow e2e test-vllm check format bench docs docs-serve dist release-check clean system test-system
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,10 +77,15 @@ frontend: $(VENV)/.core ## build the dashboard into the package, its types from 
 	cd frontend && npm install --no-save --no-audit --no-fund && npm test && npm run build
 
 test: $(VENV)/.dev test-system ## run the tests
-	$(BIN)/pytest -n 3 --dist worksteal -m 'not slow' --durations 60
+	$(BIN)/pytest -n 3 --dist worksteal -m 'not slow and not process' --durations 40
 
-test-slow: $(VENV)/.dev $(VENV)/.docs test-system ## run the long tests too
-	$(BIN)/pytest -n 3 --dist worksteal
+test-processes: $(VENV)/.dev test-system ## run the tests of whole programs: killed, over SSH, on Slurm, on Ray
+	$(BIN)/pytest -n 3 --dist worksteal -m 'process and not slow' --durations 40
+
+test-all: test test-processes ## run both
+
+test-slow: $(VENV)/.dev $(VENV)/.docs test-system ## run the long tests
+	$(BIN)/pytest -n 3 --dist worksteal -m slow
 
 e2e: $(VENV)/.dev system ## use the dashboard in a real browser, all of it
 	@scripts/browser_packages.sh
@@ -108,7 +113,6 @@ format: $(VENV)/.dev ## format the code and fix what the linter can
 bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/results/
 	$(BIN)/python benchmarks/sandbox_startup.py --write
 	$(BIN)/python benchmarks/ppo_throughput.py --write
-	$(BIN)/python benchmarks/side_info.py --write
 	$(BIN)/python benchmarks/ppo_returns.py --write
 	$(BIN)/python benchmarks/selfplay_buffer.py --write
 	$(BIN)/python benchmarks/selfplay_engine.py --write

@@ -38,7 +38,7 @@ from p2p.event_log import EventLog
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import BestRun, IterationPlan
 from p2p.session.request import loop_config
-from p2p.session.run_session import create_session
+from p2p.session.start import create_session
 
 TOKEN = "benchmark"  # noqa: S105 - of a server on loopback, for minutes
 ENVS = ("HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Walker2d-v5", "Swimmer-v5")
@@ -71,7 +71,7 @@ def main() -> None:
     text = report(found, start, machine())
     print(text)
     if given.write:
-        write("api_load", text, {"machine": start, "results": found})
+        write("api_load", text)
 
 
 # --- what there is to serve -----------------------------------------------------------------------

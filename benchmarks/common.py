@@ -211,9 +211,10 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def write(name: str, text: str, data: Any) -> None:
-    """Keep a benchmark's table and its numbers in results/."""
+def write(name: str, text: str, data: Any = None) -> None:
+    """Keep a benchmark's table in results/, and `data` as JSON where a later call reads it."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text)
-    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
-    print(f"written to {RESULTS / name}.md and .json")
+    if data is not None:
+        (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    print(f"written to {RESULTS / name}.md")

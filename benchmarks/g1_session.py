@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("session", type=Path, help="its folder")
     parser.add_argument("--command", default="", help="that the session was started with")
     parser.add_argument("--note", action="append", default=[], help="to stand above the tables")
-    parser.add_argument("--write", action="store_true", help="keep rows and table in results/")
+    parser.add_argument("--write", action="store_true", help="keep the table in results/")
     args = parser.parse_args()
     log = max(args.session.glob("iter_*/base_seed_*/metrics/scalars.jsonl"))
     training, evaluation = rows_of(log)
@@ -128,7 +128,7 @@ def main() -> None:
     text = report(args.command, args.note, verdict, training, evaluation)
     print(text)
     if args.write:
-        write(NAME, text, {"training": training, "evaluation": evaluation, "notes": args.note})
+        write(NAME, text)
 
 
 if __name__ == "__main__":

@@ -335,7 +335,7 @@ def main() -> None:
     if options.sources:
         lines = [json.loads(x) for file in options.sources for x in file.read_text().splitlines()]
         runs = [line for line in lines if "machine" not in line]
-        finish(options, runs, several(lines), [x["machine"] for x in lines if "machine" in x])
+        finish(options, runs, several(lines))
         return
     start = machine()
     names = ("mjlab", "mujoco-warp", "warp-lang", "rsl-rl-lib", "torch")
@@ -358,7 +358,7 @@ def main() -> None:
             continue
         print(json.dumps(runs[-1]), flush=True)
         keep(options.out, runs[-1])
-    finish(options, runs, described(start, machine()), [start])
+    finish(options, runs, described(start, machine()))
 
 
 def several(lines: list[dict[str, Any]]) -> list[str]:
@@ -384,13 +384,11 @@ def finish(
     options: argparse.Namespace,
     runs: list[dict[str, Any]],
     where: list[str],
-    machines: list[dict[str, Any]],
 ) -> None:
     text = report(runs, where, options.env)
     print(text)
     if options.write:
-        content = {"machines": machines, "env_id": options.env, "runs": runs}
-        write("gpu_simulators", text, content)
+        write("gpu_simulators", text)
 
 
 if __name__ == "__main__":

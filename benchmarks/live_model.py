@@ -257,7 +257,7 @@ def main() -> None:
     text = report(rows)
     print(text)
     if options.write:
-        write("live_model", text, rows)
+        write("live_model", text)
 
 
 if __name__ == "__main__":

@@ -245,7 +245,7 @@ def main() -> None:
     text = report(found, start, end)
     print(text)
     if arguments.write:
-        write("scheduler", text, {"machine": start, "results": found})
+        write("scheduler", text)
 
 
 if __name__ == "__main__":

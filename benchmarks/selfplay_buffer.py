@@ -241,7 +241,7 @@ def main() -> None:
     text = report(found, start, end)
     print(text)
     if arguments.write:
-        write("selfplay_buffer", text, {"machine": start, "results": found})
+        write("selfplay_buffer", text)
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def main() -> None:
     text = report(found, start, machine())
     print(text)
     if arguments.write:
-        write("selfplay_collector", text, {"machine": start, "results": found})
+        write("selfplay_collector", text)
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def main() -> None:
     ])  # fmt: skip
     print(text)
     if arguments.write:
-        write("selfplay_engine", text, {"machine": start, "results": found})
+        write("selfplay_engine", text)
 
 
 if __name__ == "__main__":

@@ -327,12 +327,7 @@ def main() -> None:
     ])  # fmt: skip
     print(text)
     if arguments.write:
-        results = {
-            "tokens per second": rates, "limit": allowed, "decoding alone": alone,
-            "divergence": apart, "bandwidth": limits.bandwidth,
-            "operations": limits.operations,
-        }  # fmt: skip
-        write("selfplay_engine_gpu", text, {"machine": start, "results": results})
+        write("selfplay_engine_gpu", text)
 
 
 if __name__ == "__main__":

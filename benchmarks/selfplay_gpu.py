@@ -309,7 +309,7 @@ def main() -> None:
     print(text)
     print(json.dumps(found), file=sys.stderr)
     if arguments.write:
-        write(NAME, text, {"machine": start_machine, "results": found})
+        write(NAME, text)
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ def main() -> None:
     text = report(measured)
     print(text)
     if arguments.write:
-        write(NAME, text, {"runs": measured})
+        write(NAME, text)
 
 
 if __name__ == "__main__":

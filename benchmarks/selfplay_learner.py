@@ -505,7 +505,7 @@ def main() -> None:
     print(text)
     if arguments.write:
         suffix = "" if arguments.device == "cpu" else "_gpu"
-        write(f"selfplay_learner{suffix}", text, {"machine": start, "results": found})
+        write(f"selfplay_learner{suffix}", text)
 
 
 if __name__ == "__main__":

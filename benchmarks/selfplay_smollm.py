@@ -194,7 +194,7 @@ def main() -> None:
     text = report_of(runs)
     print(text)
     if arguments.write:
-        write(NAME, text, {"runs": runs})
+        write(NAME, text)
         draw(runs, RESULTS / f"{NAME}.png")
 
 

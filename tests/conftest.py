@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from p2p.config import TrainConfig
 from p2p.sandbox import set_unsafe_local
 from p2p.settings import get_settings
+from shared_folders import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +24,11 @@ ROOT = Path(__file__).parent.parent
 os.environ["XDG_STATE_HOME"] = str(ROOT / ".pytest_cache" / "state")
 os.environ["XDG_CONFIG_HOME"] = str(ROOT / ".pytest_cache" / "config")  # no .env of the user's
 os.environ["P2P_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "p2p")  # compiled once for all tests
+
+# A program started in the background by a script ignores Ctrl-C, and so does all that it starts:
+# tests that interrupt a process need it to listen.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes is not what is tested, nor how busy the machine is.
 settings.register_profile("p2p", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -63,14 +70,25 @@ def small_config() -> TrainConfig:
 
 
 @pytest.fixture(scope="session")
-def trained_run(tmp_path_factory: pytest.TempPathFactory) -> IterationRecord:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    """Folders that are filled once for all workers of a test run: to be read, never changed."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of this run of the tests, not of this worker
+    return Shared(base)
+
+
+@pytest.fixture(scope="session")
+def trained_run(shared: Shared) -> IterationRecord:
     """A finished run with videos, shared by all tests: to be read, never changed."""
     from p2p.records.iteration_record import IterationRecord
     from p2p.training.runner import run_training
 
-    record = IterationRecord(tmp_path_factory.mktemp("shared") / "session_shared" / "iter_1")
-    run_training(four_short_rollouts(), BATCHED_REWARD, record)
-    return record
+    def train(folder: Path) -> None:
+        record = IterationRecord(folder / "session_shared" / "iter_1")
+        run_training(four_short_rollouts(), BATCHED_REWARD, record)
+
+    return IterationRecord(shared.folder("run", train) / "session_shared" / "iter_1")
 
 
 @pytest.fixture

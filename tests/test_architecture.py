@@ -95,9 +95,21 @@ def test_a_cycle_and_an_import_for_types_would_be_seen(tmp_path: Path) -> None:
     assert ours(imported(file)) == {"p2p.files", "p2p.session.session_id", "p2p.cli"}
 
 
-@pytest.mark.parametrize("module", ["p2p", "unstable", "p2p.cli", "unstable.cli"])
-def test_importing_it_loads_nothing_heavy(module: str) -> None:
-    code = f"import {module}, sys; print(*sorted(set(sys.modules) & set({HEAVY!r})))"
+@pytest.mark.parametrize(
+    ("module", "also"),
+    [
+        ("p2p", ("pydantic",)),
+        ("unstable", ()),
+        ("p2p.cli", ("numpy", "pydantic", "av")),
+        ("unstable.cli", ()),
+        ("p2p.sandbox", ("numpy", "pydantic", "subprocess", "ctypes")),
+        ("p2p.agents.judging.judge_worker", ("pydantic", "pydantic_ai")),
+        ("p2p.training.video.rendering", ("av", "PIL")),
+    ],
+)
+def test_importing_loads_nothing_heavy(module: str, also: tuple[str, ...]) -> None:
+    heavy = {*HEAVY, *also}
+    code = f"import {module}, sys; print(*sorted(set(sys.modules) & {heavy!r}))"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

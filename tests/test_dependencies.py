@@ -1,4 +1,4 @@
-"""What is imported is declared, and what is declared has its reason in the documents."""
+"""What is imported is declared, in ranges with an end."""
 
 from __future__ import annotations
 
@@ -36,20 +36,6 @@ def distributions(requirements: list[str]) -> set[str]:
     return {re.split(r"[^A-Za-z0-9._-]", text)[0] for text in requirements}
 
 
-def documented(heading: str) -> list[list[str]]:
-    """The rows of the first table after a heading, as cells."""
-    text = (ROOT / "docs" / "dependencies.md").read_text().partition(heading)[2]
-    table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    assert table, f"no table after {heading!r}"
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()[2:]
-    ]
-
-
-def names(cell: str) -> set[str]:
-    return set(re.split(r",\s*", cell))
-
-
 def importable(requirements: list[str]) -> set[str]:
     return {name.replace("-", "_") for name in distributions(requirements)}
 
@@ -79,17 +65,6 @@ def test_everything_imported_is_declared() -> None:
                 if top in sys.stdlib_module_names or top in ("p2p", "unstable"):
                     continue
                 assert IMPORT_NAMES.get(top, top) in declared, f"{path}: {top} is not declared"
-
-
-def test_every_dependency_has_a_row_with_a_reason() -> None:
-    rows = documented("# Dependencies")
-    assert set().union(*(names(row[0]) for row in rows)) == distributions(PROJECT["dependencies"])
-    assert all(len(row) == 2 and row[1] for row in rows)
-
-
-def test_every_extra_has_a_row_with_its_packages() -> None:
-    rows = {row[0].strip("`"): names(row[1]) for row in documented("Extras:")}
-    assert rows == {extra: distributions(needs) for extra, needs in EXTRAS.items()}
 
 
 def test_every_range_has_an_upper_bound() -> None:

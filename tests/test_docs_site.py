@@ -1,4 +1,4 @@
-"""The documents as a site: every page is reached, every link leads somewhere."""
+"""The documents as a site: every page is reached, and it builds without a warning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from docs_site import AS_IT_IS, linked, map_links, pages_outside, read_page, site_path
+from docs_site import AS_IT_IS, map_links, pages_outside, read_page, site_path
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
@@ -31,12 +31,6 @@ def test_every_document_is_in_the_navigation_once() -> None:
     assert len(pages) == len(set(pages))
     own = {page for page in pages if not page.startswith("project/")}
     assert own == {site_path(path) for path in (*PAGES, "README.md")}
-
-
-def test_every_link_leads_to_a_file_that_has_a_page_or_is_a_picture() -> None:
-    for path in (*PAGES, *(outside for outside in pages_outside() if outside.endswith(".md"))):
-        for target in linked(path, read_page(path)):
-            assert (ROOT / target).is_file(), f"{path}: {target}"
 
 
 def test_two_files_of_the_repository_have_two_pages() -> None:
@@ -89,30 +83,6 @@ def test_pictures_of_behaviours_stand_over_their_prompts(path: str) -> None:
     for title, file in shown:
         assert prompts[file] == title
         assert title.rpartition(",")[0] in re.sub(r"!\[[^]]*\]", "", text).lower()
-
-
-LONGEST = 40
-"""Words of a sentence. Aim for 25; beyond this nobody follows."""
-AVOIDED = re.compile(
-    r"\b(?:jail\w*|fresh starts?|attendants?|rivals?|mend(?:s|ed|ing)?|put away)\b", re.IGNORECASE
-)
-
-
-def prose(text: str) -> list[str]:
-    """The sentences outside of code, tables and headings; a clause after a colon is one too."""
-    plain = re.sub(r"^ *```.*?^ *```$|^\|.*?$|^#.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
-    plain = re.sub(r"\]\([^)]*\)", "]", plain)
-    blocks = re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. ))", plain)
-    return [
-        part for block in blocks for part in re.split(r"(?<=[.:;!?])\s", " ".join(block.split()))
-    ]
-
-
-@pytest.mark.parametrize("path", sorted(PAGES | {"README.md", "CONTRIBUTING.md"}))
-def test_sentences_are_short_and_words_are_those_of_the_field(path: str) -> None:
-    text = read_page(path)
-    assert [line for line in prose(text) if len(line.split()) > LONGEST] == []
-    assert AVOIDED.findall(text) == []
 
 
 @pytest.mark.slow

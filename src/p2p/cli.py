@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -11,20 +10,19 @@ import typer
 from p2p.commands.attack import attack
 from p2p.commands.benchmark import benchmark_app
 from p2p.commands.catalogue import check, envs, rewards
-from p2p.commands.console import CommandGroup, complain, expected, print_json
+from p2p.commands.console import CommandGroup, run_app
 from p2p.commands.doctor import doctor
 from p2p.commands.engines import app as engines
 from p2p.commands.jobs import app as jobs
 from p2p.commands.label import label
 from p2p.commands.nodes import app as nodes
-from p2p.commands.run import resume, run
+from p2p.commands.run import ResumeCommand, RunCommand, resume, run
 from p2p.commands.runs import evaluate, export, play
 from p2p.commands.scheduler import app as scheduler
 from p2p.commands.serve import serve
 from p2p.commands.sessions import analyze, sessions, show
 from p2p.commands.steering import steer, stop
 from p2p.commands.train import train
-from p2p.utils.subprocess_utils import interrupt_on_sigterm
 
 app = typer.Typer(
     name="p2p",
@@ -41,9 +39,10 @@ PANELS = {
     "Trained policies": (evaluate, play, export),
     "This machine": (envs, doctor),
 }
+CLASSES = {run: RunCommand, resume: ResumeCommand}
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(rich_help_panel=panel, cls=CLASSES.get(command))(command)
 GROUPS = {"benchmark": benchmark_app, "jobs": jobs, "nodes": nodes, "scheduler": scheduler}
 for name, group in GROUPS.items():
     app.add_typer(group, name=name, rich_help_panel="Many runs")
@@ -85,18 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Exit status: 0 done, 1 it failed, 2 bad arguments or files, 130 interrupted.
     """
-    typed = list(sys.argv[1:] if arguments is None else arguments)
-    interrupt_on_sigterm()
-    try:
-        app(args=typed, prog_name="p2p")
-    except Exception as error:
-        told = expected(error)
-        if told is None:
-            raise
-        if "--json" in typed:
-            print_json({"error": str(told), "detail": told.detail})
-        complain(told)
-        sys.exit(told.status)
+    run_app(app, "p2p", arguments)
 
 
 if __name__ == "__main__":

@@ -303,6 +303,8 @@ class Intent(Record):
     note: str = ""
     assumptions: tuple[str, ...] = ()
     """What the prompt leaves open and the criteria settle, such as which leg waves."""
+    idle: str = ""
+    """Why doing nothing meets the prompt, where it does, as when it asks to stay where one is."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Settings of the first iteration's training that the task needs."""
     author: str

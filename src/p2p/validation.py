@@ -1,9 +1,10 @@
-"""Checked records: what they have in common, and how to say what is wrong with one."""
+"""Checked records: what they have in common, their flags, and what to say of a wrong one."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, KeysView, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -82,3 +83,33 @@ class Record(BaseModel):
             return self[name]
         except KeyError:
             return default
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a field is given on a command line; it stands in the field's `Annotated`."""
+
+    name: str
+    """`--steps`; of a switch `--videos/--no-videos`."""
+    help: str
+    metavar: str = ""
+    default: str = ""
+    """As help shows it; empty: the field's own."""
+    panel: str | None = None
+    """Where help shows it."""
+    short: str = ""
+    older: tuple[str, ...] = ()
+    """Names of earlier versions: accepted, and not shown."""
+    one_text: bool = False
+    """Several values are one text with commas; otherwise each has the flag before it."""
+
+
+def flags_of(model: type[BaseModel]) -> dict[str, Flag]:
+    """The flags of a record by field, its own before those that it inherits."""
+    fields = {
+        name: next((each for each in field.metadata if isinstance(each, Flag)), None)
+        for name, field in model.model_fields.items()
+    }
+    order = [name for part in model.mro() for name in vars(part).get("__annotations__", {})]
+    ranked = sorted(fields, key=order.index)
+    return {name: flag for name in ranked if (flag := fields[name]) is not None}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -209,18 +207,6 @@ def test_a_check_returns_what_it_finds(recorded: Recorded) -> None:
         "def check_fn(t, s):\n    return 1 / 0\n", recorded.files[0], recorded.summaries[0]
     )
     assert "no function check_fn" in run_check("", recorded.files[0], recorded.summaries[0])
-
-
-def test_the_sandboxed_side_imports_nothing_heavy() -> None:
-    heavy = ("mujoco", "gymnasium", "jax", "torch", "pydantic", "pydantic_ai")
-    code = (
-        "import p2p.agents.judging.judge_worker, sys; "
-        f"print(*sorted(set(sys.modules) & set({heavy!r})))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert run.stdout.split() == []
 
 
 def test_scores_just_beyond_the_ends_are_rounding(recorded: Recorded) -> None:

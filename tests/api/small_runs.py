@@ -26,7 +26,7 @@ from p2p.event_log import EventLog
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import BestRun, IterationPlan
 from p2p.session.request import loop_config
-from p2p.session.run_session import create_session
+from p2p.session.start import create_session
 
 TOKEN = "the-token-of-this-server"
 CRITERION = Criterion(

@@ -10,7 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from p2p.api.app import STATIC
-from p2p.session.options import OPTIONS
+from p2p.session.request import SessionRequest
+from p2p.validation import flags_of
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
 SINGLE_FILES = (
@@ -73,7 +74,7 @@ def test_the_built_page_is_up_to_date() -> None:
 
 def test_the_form_knows_every_option_of_a_session() -> None:
     text = (FRONTEND / "src" / "lib" / "command.ts").read_text()
-    for option in OPTIONS:
-        field, flag = option.field, option.flag.split("/")[0].removeprefix("--")
+    for field, option in flags_of(SessionRequest).items():
+        flag = option.name.split("/")[0].removeprefix("--")
         assert f'"{field}"' in text or f"asked.{field}" in text, field
         assert f'--{flag}"' in text or f'"{flag}"' in text, flag

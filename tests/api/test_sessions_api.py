@@ -15,7 +15,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import EntityMetadata, TrainScalars
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.request import loop_config
-from p2p.session.run_session import create_session
+from p2p.session.start import create_session
 from p2p.session.steering import all_feedback
 from p2p.training.metrics import to_line
 

@@ -105,6 +105,7 @@ def test_mistakes_are_named_and_leave_nothing_behind(
     assert p2p("jobs", "list", "--json").json == []
 
 
+@pytest.mark.process
 def test_a_command_is_submitted_watched_read_and_tried_again(p2p: Cli, tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; n = Path('n'); n.open('a').write('x'); "
     code += "print('try', len(n.read_text())); sys.exit(len(n.read_text()) < 2)"
@@ -125,6 +126,7 @@ def test_a_command_is_submitted_watched_read_and_tried_again(p2p: Cli, tmp_path:
     assert (tmp_path / "runs" / "j" / "n").read_text() == "xx"
 
 
+@pytest.mark.process
 def test_a_job_outlives_who_watches_it_and_is_cancelled(
     p2p: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_job_outlives_who_watches_it_and_is_cancelled(
     assert (again.status, "has ended" in again.error) == (1, True)
 
 
+@pytest.mark.process
 def test_a_training_is_submitted(p2p: Cli, tmp_path: Path, small_config: TrainConfig) -> None:
     config = tmp_path / "small.json"
     config.write_text(small_config.with_updates(env_id="HalfCheetah-v5", num_evals=1).to_json())
@@ -156,6 +159,7 @@ def test_a_training_is_submitted(p2p: Cli, tmp_path: Path, small_config: TrainCo
     assert (folder / "summary.json").is_file()
 
 
+@pytest.mark.process
 def test_a_session_that_is_stopped_before_it_begins_never_does(p2p: Cli, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     with only_scheduler(runs):  # which does nothing
@@ -174,6 +178,7 @@ def test_a_session_that_is_stopped_before_it_begins_never_does(p2p: Cli, tmp_pat
     assert not (runs / session / "iter_1").exists()
 
 
+@pytest.mark.process
 def test_a_case_of_a_benchmark_is_named_by_its_number(p2p: Cli, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     cases = tuple(
@@ -189,6 +194,7 @@ def test_a_case_of_a_benchmark_is_named_by_its_number(p2p: Cli, tmp_path: Path) 
         assert (unknown.status, "RUN: bm_1 has no run case7" in unknown.error) == (2, True)
 
 
+@pytest.mark.process
 def test_a_second_scheduler_is_told_so(p2p: Cli, tmp_path: Path) -> None:
     with only_scheduler(tmp_path / "runs"):
         assert is_running(tmp_path / "runs")

@@ -90,7 +90,7 @@ def intent_of(record: SessionRecord) -> Intent:
         (("balance", *POLE, "--model", "gpt-6.1-sol"), 6, "set OPENAI_API_KEY"),
         (("balance", *POLE, "--vlm", "google:gemini-3.8-flash"), 6, "set GEMINI_API_KEY"),
         (("balance", "--model", "claude-sonnet-5-5"), 6, "set ANTHROPIC_API_KEY"),
-        (("balance", *POLE, "--seeds", "one"), 2, "--seeds one: write a number"),
+        (("balance", *POLE, "--seeds", "one"), 2, "--seeds: 'one': write a number"),
         (("balance", *POLE, "--seeds", "0"), 2, "0 is not 1 to 1000"),
         (("balance", *POLE, "--seeds", "1,2,1"), 2, "seeds: 1, 2, 1: each of them only once"),
         (("balance", *POLE, "--configs", "9"), 2, "--configs: 9 is not 1 to 5"),
@@ -358,6 +358,7 @@ def a_run(first_run: tuple[Outcome, Path], tmp_path: Path, p2p: Cli) -> SessionR
     return last(tmp_path / "runs")
 
 
+@pytest.mark.process
 def test_a_run_says_its_environment_and_prints_one_document(
     first_run: tuple[Outcome, Path],
 ) -> None:
@@ -372,6 +373,7 @@ def test_a_run_says_its_environment_and_prints_one_document(
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.process
 def test_a_session_is_shown_listed_and_looked_back_at(p2p: Cli, a_run: SessionRecord) -> None:
     shown = p2p("show", "last")
     assert shown.status == 0
@@ -390,6 +392,7 @@ def test_a_session_is_shown_listed_and_looked_back_at(p2p: Cli, a_run: SessionRe
     assert result_of(a_run).status == "max_iterations"
 
 
+@pytest.mark.process
 def test_a_word_to_a_session_is_taken_up_when_it_goes_on(p2p: Cli, a_run: SessionRecord) -> None:
     told = p2p("steer", "last", "--remark", "keep the cart in the middle", "--set", "gamma=0.97")
     assert told.status == 0, told.err
@@ -408,6 +411,7 @@ def test_a_word_to_a_session_is_taken_up_when_it_goes_on(p2p: Cli, a_run: Sessio
     assert p2p("resume", "last").status == 3
 
 
+@pytest.mark.process
 def test_criteria_of_a_file_count_and_none_are_asked_for(
     p2p: Cli, a_run: SessionRecord, tmp_path: Path
 ) -> None:
@@ -429,6 +433,7 @@ def test_criteria_of_a_file_count_and_none_are_asked_for(
 # --- stopping -------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_control_c_during_training_cancels_and_resume_finishes(tmp_path: Path) -> None:
     longer = ("--timesteps", "30000", "--iterations", "1")
     process = start("run", PLAYED, *POLE, *SMALL, *longer, cwd=tmp_path)
@@ -506,6 +511,7 @@ class Terminal:
         return self.text
 
 
+@pytest.mark.process
 def test_criteria_are_looked_over_in_a_terminal_and_control_c_ends_it(tmp_path: Path) -> None:
     long = ("--timesteps", "50000000", "--interactive")
     terminal = Terminal(tmp_path, ["run", PLAYED, *POLE, *SMALL, *long])
@@ -544,6 +550,7 @@ def test_criteria_are_looked_over_in_a_terminal_and_control_c_ends_it(tmp_path: 
     assert result_of(record).status == "cancelled"
 
 
+@pytest.mark.process
 def test_to_quit_while_looking_over_the_criteria_trains_nothing(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, ["run", PLAYED, *POLE, *SMALL, "--interactive"])
     terminal.until("criteria: ")

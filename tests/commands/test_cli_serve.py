@@ -29,6 +29,7 @@ def address_and_token(process: subprocess.Popen[str]) -> tuple[str, str]:
     return found[1], found[2]
 
 
+@pytest.mark.process
 def test_one_process_serves_page_and_api_to_who_has_the_token_and_ends_on_an_interrupt(
     tmp_path: Path, p2p: Cli
 ) -> None:
@@ -62,6 +63,7 @@ def test_an_address_that_is_not_ours_is_said(p2p: Cli) -> None:
     assert "--host" in outcome.error
 
 
+@pytest.mark.process
 def test_the_demo_shows_finished_work_of_every_kind_and_cleans_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

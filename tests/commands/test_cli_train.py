@@ -145,6 +145,7 @@ def test_a_folder_that_cannot_be_written_is_named(p2p: Cli) -> None:
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
+@pytest.mark.process
 def test_interrupted_it_says_how_to_resume_and_does(
     tmp_path: Path, config_file: Path, batched_reward: str, p2p: Cli, number: signal.Signals
 ) -> None:

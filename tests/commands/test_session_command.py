@@ -11,9 +11,8 @@ from cli_runner import Cli
 
 from p2p.commands import run
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.options import OPTIONS
 from p2p.session.request import SessionRequest, command_line, loop_config
-from p2p.session.run_session import start_session
+from p2p.session.start import start_session
 
 CRITERION = {
     "id": "speed", "title": "Fast", "description": "it runs", "measure": "mean x velocity",
@@ -77,7 +76,7 @@ def test_the_command_of_a_session_asks_for_the_same(
 
 
 def test_every_option_is_tried_above() -> None:
-    assert {option.field for option in OPTIONS} == set(EVERY_OPTION)
+    assert SessionRequest.model_fields.keys() - {"prompt", "criteria"} == set(EVERY_OPTION)
 
 
 def test_what_must_be_seen_is_read_from_a_file(

@@ -20,6 +20,13 @@ FLAGS = ["--disable-gpu", "--disable-dev-shm-usage", "--disable-background-netwo
 PATIENCE_MS = 60_000
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs a browser and a server."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.process)
+
+
 # Not for the whole run of tests: Playwright keeps an event loop in this thread while it is open,
 # and tests of other files start loops of their own.
 @pytest.fixture(scope="module")

@@ -115,6 +115,7 @@ def wait_for_steps(record: IterationRecord, steps: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_killed_terminated_and_resumed_it_gives_the_very_policy_of_an_uninterrupted_run(
     tmp_path: Path, small_config: TrainConfig, batched_reward: str
 ) -> None:

@@ -213,6 +213,7 @@ print(*(client.ask(question(prompt=f"Number {i}")).value.text for i in range(3))
 """
 
 
+@pytest.mark.process
 def test_after_a_kill_only_what_was_under_way_is_asked_again(tmp_path):
     reached = threading.Event()
 

@@ -41,6 +41,7 @@ def is_live(store: Store, run_id: str) -> bool:
     return bool(launches(store.runs_dir, the_run(store, run_id).folder))
 
 
+@pytest.mark.process
 def test_many_short_runs_on_four_slots_none_lost_none_twice(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 4)
     store.submit(plain_job("j", 24, seconds=0.05))
@@ -49,6 +50,7 @@ def test_many_short_runs_on_four_slots_none_lost_none_twice(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("step", get_args(SchedulerStep))
+@pytest.mark.process
 def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
     tmp_path: Path, step: SchedulerStep
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
 
 
 @pytest.mark.parametrize("step", ["assigned", "submitted", "running noted"])
+@pytest.mark.process
 def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: SchedulerStep) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", seconds=300), saying("b")]))

@@ -21,6 +21,8 @@ from p2p.scheduler.launch import LaunchError, LaunchFolder
 from p2p.scheduler.records import Launch
 from p2p.training.cpu_manager import CPUManager
 
+pytestmark = pytest.mark.process
+
 FOREVER = "import time; open('up', 'w').write('1'); time.sleep(1000)"
 IGNORES_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + FOREVER
 COUNTS = "open('count', 'a').write('x'); import time; time.sleep(0.3)"

@@ -18,6 +18,8 @@ from p2p.scheduler.backends import ray as ray_backend
 from p2p.scheduler.backends.ray import RayBackend
 from p2p.scheduler.records import Launch, NodeConfig
 
+pytestmark = pytest.mark.process
+
 ray_cluster = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
 
 Do = Callable[[Coroutine[Any, Any, Any]], Any]

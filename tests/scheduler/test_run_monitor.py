@@ -24,7 +24,7 @@ from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.records import NodeConfig
 from p2p.scheduler.run_monitor import SchedulerStep
 
-pytestmark = pytest.mark.usefixtures("own_cores")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("own_cores")]
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from p2p.training.policies.policy import Policy
 from p2p.training.runner import RunOptions, run_training
 from p2p.training.trainer import LocalTrainer
 
-pytestmark = pytest.mark.usefixtures("own_cores")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("own_cores")]
 
 PLAIN = RunConfigEntry(config_id="plain")
 BROKEN = RunConfigEntry(config_id="broken", params={"num_minibatches": 7})

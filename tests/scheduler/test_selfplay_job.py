@@ -15,6 +15,8 @@ from processes import wait_until
 from p2p.scheduler.records import ENDED
 from p2p.scheduler.store import Store
 
+pytestmark = pytest.mark.process
+
 pytest.importorskip("torch", reason="self-play is not installed")
 
 CONFIG = """

@@ -22,7 +22,10 @@ from p2p.scheduler.backends.slurm import SLURMBackend, read_queue
 from p2p.scheduler.launch import LaunchFolder
 from p2p.scheduler.records import Launch, NodeConfig
 
-pytestmark = pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing())
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing()),
+]
 
 NOTE_START = "import os, time; open('starts.txt', 'a').write(f'{os.getpid()}\\n')"
 SLEEP = f"{NOTE_START}; print('begun', flush=True); time.sleep(600)"

@@ -14,11 +14,12 @@ from ssh_node import WAITS, Node, with_backend
 from ssh_server import WHY_NOT, SSHServer, make_key
 from test_launch import FAMILY
 
+from p2p.files import MAX_FILE_BYTES
 from p2p.scheduler.backends import BackendError, ssh
 from p2p.scheduler.backends.ssh import SSHBackend
 from p2p.scheduler.package import build_package
 
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 
 SLEEPS = "open('count', 'a').write('x'); import time; time.sleep({})"
 
@@ -90,9 +91,7 @@ def test_a_run_outlives_the_link_and_is_found_again(node: Node) -> None:
         await backend.start(launch, {})
         await node.file_there(backend, launch, "count")
         node.server.break_connections()
-        with pytest.raises(BackendError, match=r"node other .*its runs go on"):
-            await backend.status(launch)
-        assert (await backend.status(launch)).state == "running"
+        assert (await reach(backend, launch, "running")).state == "running"
         (node.there(launch) / "go").touch()
         restarted = node.backend()
         assert (await reach(restarted, launch, *OVER)).exit_code == 0
@@ -237,10 +236,7 @@ def test_what_is_wrong_with_a_node_is_said(node: Node, tmp_path: Path) -> None:
 
 
 def test_what_a_login_prints_is_not_taken_for_an_answer(tmp_path: Path) -> None:
-    noise = (
-        'ForceCommand case "$SSH_ORIGINAL_COMMAND" in *sftp) exec /usr/lib/openssh/sftp-server;; '
-        '*) echo "Welcome 12 34"; eval "$SSH_ORIGINAL_COMMAND";; esac\n'
-    )
+    noise = 'ForceCommand echo "Welcome 12 34"; eval "$SSH_ORIGINAL_COMMAND"\n'
     server = SSHServer(tmp_path / "noisy", more=noise)
     server.start()
     try:
@@ -253,35 +249,51 @@ def test_what_a_login_prints_is_not_taken_for_an_answer(tmp_path: Path) -> None:
         server.stop()
 
 
-HOSTILE_NODE = """
-
-def _hostile_scan(*_, **__):
-    names = ["../../../evil", "/tmp/evil", "a/../../evil", "good", "new\\nline"]
-    return {name: [4, 1, ""] for name in names}
-
-OPERATIONS["scan"] = _hostile_scan
-"""
+HOSTILE_RSYNC = (
+    'ForceCommand case "$SSH_ORIGINAL_COMMAND" in '
+    "rsync*) exec rsync --server --sender -logDtpre.iLsfxCIvu . {evil}/;; "
+    '*) eval "$SSH_ORIGINAL_COMMAND";; esac\n'
+)
+"""It sends another folder than it is asked for, with links and devices."""
 
 
-def test_names_from_a_hostile_node_lead_nowhere(tmp_path: Path) -> None:
-    server = SSHServer(tmp_path / "hostile")
+@pytest.mark.parametrize(
+    "node_program", ["", HOSTILE_RSYNC], ids=["hostile files", "hostile rsync"]
+)
+def test_a_hostile_node_sends_nothing_but_plain_files_to_the_folder_of_the_run(
+    tmp_path: Path, node_program: str
+) -> None:
+    secret, evil = tmp_path / "secret", tmp_path / "evil"
+    secret.write_text("k-e-y")
+    evil.mkdir()
+    server = SSHServer(tmp_path / "hostile", more=node_program.format(evil=evil))
     server.start()
     try:
         node = Node(server, tmp_path / "a" / "b" / "runs")
         launch = node.launch("")
+        there = evil if node_program else node.there(launch)
+        there.mkdir(parents=True, exist_ok=True)
+        (there / "good").write_text("good")
+        (there / "link").symlink_to(secret)
+        (there / "outside").symlink_to(tmp_path)
+        os.mkfifo(there / "pipe")
+        (there / "new\nline").touch()
+        with (there / "sparse").open("wb") as stream:
+            stream.truncate(MAX_FILE_BYTES + 1)
 
         async def scenario(backend: SSHBackend) -> None:
-            await backend.check()
-            package = server.base_dir / "packages" / build_package().digest
-            source = package / "p2p" / "scheduler" / "node.py"
-            head, main, tail = source.read_text().partition("\ndef main")
-            source.write_text(head + HOSTILE_NODE + main + tail)
-            node.there(launch).mkdir(parents=True)
-            (node.there(launch) / "good").write_text("good")
-            await backend.collect(launch)
+            for _ in range(2):  # also over what it sent before
+                try:
+                    await backend.collect(launch)
+                except BackendError:
+                    assert node_program  # it does not speak as it was asked to
 
         with_backend(node, scenario)
     finally:
         server.stop()
-    assert [path.name for path in node.runs_dir.rglob("*") if path.is_file()] == ["good"]
-    assert not list(tmp_path.glob("**/evil"))
+    came = [path for path in node.runs_dir.rglob("*") if not path.is_dir()]
+    assert all(path.is_file() and not path.is_symlink() for path in came)
+    assert {path.name for path in came} <= {"good"}
+    assert node_program or came
+    assert secret.read_text() == "k-e-y"
+    assert not [path for path in (tmp_path / "a").rglob("*") if path.name in ("evil", "outside")]

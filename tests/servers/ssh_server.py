@@ -14,7 +14,10 @@ from pathlib import Path
 import psutil
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-WHY_NOT = "" if SSHD else "there is no sshd: run scripts/ssh_packages.sh as root"
+MISSING = [
+    name for name, path in {"sshd": SSHD, "rsync": shutil.which("rsync")}.items() if not path
+]
+WHY_NOT = f"there is no {MISSING[0]}: run scripts/ssh_packages.sh as root" if MISSING else ""
 
 
 def free_port(address: str) -> int:
@@ -69,7 +72,7 @@ class SSHServer:
             f"AuthorizedKeysFile {keys}\nPidFile none\nStrictModes no\nUsePAM no\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
             "PermitRootLogin prohibit-password\nAllowAgentForwarding no\nLogLevel VERBOSE\n"
-            f"SetEnv P2P_CORE_LOCKS={folder / 'cores'}\nSubsystem sftp internal-sftp\n{more}"
+            f"SetEnv P2P_CORE_LOCKS={folder / 'cores'}\n{more}"
         )
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -26,8 +26,8 @@ from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext, local_trainer
 from p2p.session.loop import run_loop
-from p2p.session.request import loop_config
-from p2p.session.run_session import create_session, open_config
+from p2p.session.request import ResumeOptions, loop_config
+from p2p.session.start import create_session, open_config
 from p2p.session.stopping import StopSwitch
 from p2p.settings import Settings, get_settings
 from p2p.training.trainer import Trainer, aggregate, run_name, seed_result
@@ -107,7 +107,7 @@ class ProvidedSessions:
 
     def run(self, session: SessionRecord, *, resume: bool = False, **changes: Any) -> SessionResult:
         """Work on it, as `run_session.run` does."""
-        config = open_config(session, changes)
+        config = open_config(session, ResumeOptions(**changes), resume=resume)
         switch = StopSwitch()
         agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
         context = SessionContext(

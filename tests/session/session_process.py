@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from processes import descendants
 
+from p2p.commands.console import run_app
+from p2p.commands.run import program
 from p2p.records.iteration_record import SessionRecord
 
 TINY: dict[str, Any] = {
@@ -83,6 +86,17 @@ class Sessions:
             if process.poll() is None:
                 kill_all(process)
             process.communicate()
+
+
+def run_here(*arguments: object) -> int:
+    """The program in this process; its exit status."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run_app(program, "run_session", [str(each) for each in arguments])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return int(ended.value.code or 0)
 
 
 def kill_all(process: subprocess.Popen[str]) -> None:

@@ -19,7 +19,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import SessionConfig, SessionResult
 from p2p.records.iteration_record import SessionRecord
 from p2p.session.request import loop_config
-from p2p.session.run_session import create_session
+from p2p.session.start import create_session
 from p2p.settings import get_settings
 from p2p.training import hp_presets
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from session_process import Sessions, status
+from session_process import Sessions, run_here, status
 
 from p2p import config, contracts
 from p2p.agents.builtin import reward
@@ -24,7 +24,6 @@ from p2p.event_log import read_events
 from p2p.records import loop_files
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.scheduler import records as scheduler_records
-from p2p.session.run_session import main
 from p2p.training.checkpoints import checkpoint_steps, load_checkpoint
 from p2p.training.engines import table
 from p2p.training.policies import policy
@@ -146,7 +145,7 @@ def test_a_failed_resume_changes_nothing(
     set_field(session.path / name, from_a_later_version=1)
     before = tree(session.path)
     flags = ["--session-id", "session_earlier", "--resume", "--runs-dir", str(tmp_path)]
-    assert main([*flags, "--max-iterations", "5"]) == 2
+    assert run_here(*flags, "--max-iterations", "5") == 2
     assert f"cannot be resumed: {name}: from_a_later_version: no such field" in (
         " ".join(capsys.readouterr().err.split())
     )

@@ -21,13 +21,14 @@ from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import JudgeAmendment
 from p2p.session.endings import TrainingUnavailable
 from p2p.session.loop import run_loop
-from p2p.session.request import loop_config
-from p2p.session.run_session import create_session, open_config
+from p2p.session.request import ResumeOptions, loop_config
+from p2p.session.start import create_session, open_config
 from p2p.session.steering import give_feedback
 from p2p.session.stopping import StopSwitch, worked_s
 from p2p.session.warm_start import place_start, start_of
 from p2p.training.hp_presets import quick_config
 from p2p.training.runner import RunOptions, run_training
+from shared_folders import Shared
 
 TINY = TrainConfig(**{**session_process.TINY, "total_timesteps": 256, "max_episode_steps": 20})
 
@@ -36,12 +37,15 @@ Run = Callable[..., SessionResult]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(shared: Shared) -> Path:
     """One real run; the iterations of these tests are copies of it."""
-    record = IterationRecord(tmp_path_factory.mktemp("trained") / "session_t" / "base_seed_1")
-    config = TINY.with_updates(iteration_id="base_seed_1")
-    run_training(config, reward(1.0), record, options=RunOptions(videos=False))
-    return record.path
+
+    def train(folder: Path) -> None:
+        record = IterationRecord(folder / "session_t" / "base_seed_1")
+        config = TINY.with_updates(iteration_id="base_seed_1")
+        run_training(config, reward(1.0), record, options=RunOptions(videos=False))
+
+    return shared.folder("pole-run", train) / "session_t" / "base_seed_1"
 
 
 @pytest.fixture
@@ -144,7 +148,7 @@ def test_a_session_out_of_iterations_goes_on_with_more(session: Made, run: Run) 
     before = calls(made)
     assert run(made).status == "max_iterations"
     assert calls(made) == before
-    open_config(made, {"max_iterations": 2})
+    open_config(made, ResumeOptions(max_iterations=2))
     assert run(made, scores={"2": [0.9, 0.9]}).status == "passed"
     assert calls(made)[len(before) :] == [
         "revise 1", "repair_reward 2", "judge 2 block 1", "confirm 2 block 2",
@@ -250,7 +254,7 @@ def test_out_of_time_a_session_keeps_what_it_has_and_goes_on_with_more(
     made = session(max_iterations=1)
     assert run(made, scores={"1": [0.6, 0.6]}).status == "max_iterations"
     before = calls(made)
-    open_config(made, {"max_iterations": 2, "max_minutes": (worked_s(made) + 1.5) / 60})
+    open_config(made, ResumeOptions(max_iterations=2, max_minutes=(worked_s(made) + 1.5) / 60))
     result = run(made, resume=True, slow=120.0)
     assert result.status == status(made) == "time_exhausted"
     assert (result.best_iteration, result.score, result.iterations) == (1, 0.6, 1)
@@ -260,14 +264,14 @@ def test_out_of_time_a_session_keeps_what_it_has_and_goes_on_with_more(
     told = made.read_status()
     assert told is not None
     assert told.error == result.message
-    assert f"`p2p resume {made.path} --max-minutes" in result.message
+    assert f"`p2p resume {made.path}` gives it as much again" in result.message
     assert "time_exhausted" in made.report_path.read_text()
     last = read_events(made.events_path, limit=1000)[-1]
     assert (last.event, last.data["message"]) == ("session.ended", result.message)
     # The time that it took is taken: nothing more is asked.
     assert run(made, resume=True).status == "time_exhausted"
     assert calls(made) == [*before, "revise 1"]
-    open_config(made, {"max_minutes": 60})
+    open_config(made, ResumeOptions(max_minutes=60))
     assert run(made, resume=True, scores={"2": [0.9, 0.9]}).status == "passed"
     assert made.validate() == []
 
@@ -558,7 +562,7 @@ def test_a_pass_stands_where_no_iteration_is_left_for_the_feedback_after_it(
     assert calls(made) == asked
     assert result.message.endswith(f"p2p resume {made.path} --iterations 2")
     # The command that is named does what the feedback asks for; a worse iteration takes nothing.
-    open_config(made, {"max_iterations": 2})
+    open_config(made, ResumeOptions(max_iterations=2))
     result = run(made, resume=True, scores={"2": [0.4, 0]})
     assert (result.status, result.best_iteration, result.iterations) == ("passed", 1, 2)
     assert "revise 1" in calls(made)
@@ -608,7 +612,7 @@ def test_what_the_arbiter_finds_amends_the_judge_of_later_iterations_and_is_kept
     assert made.iteration(2).judge.read() == made.judge.read()
     assert "the judge is amended for later iterations: upright" in made.report_path.read_text()
     # Resumed with more iterations, it is neither forgotten nor written again.
-    open_config(made, {"max_iterations": 3})
+    open_config(made, ResumeOptions(max_iterations=3))
     run(made)
     assert [call for call in calls(made) if call.startswith("write_judge")] == written
 

@@ -18,6 +18,8 @@ from p2p.contracts import SessionResult
 from p2p.records.iteration_record import SessionRecord
 from p2p.settings import get_settings
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def by_builtin(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

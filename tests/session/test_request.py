@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from p2p.config import TrainConfig
+import pytest
+import typer
+
+from p2p.api import schemas
+from p2p.benchmark.planning import BenchmarkRequest
+from p2p.commands.benchmark import BenchmarkGroup
+from p2p.commands.job_submit import SubmitCommand
+from p2p.commands.run import ResumeCommand, RunCommand, program
+from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import SessionConfig, utc_now
-from p2p.session.options import ALIASES, OPTIONS
-from p2p.session.request import SessionRequest, loop_config, with_changes
+from p2p.scheduler.controllers import JobOptions
+from p2p.session.request import (
+    ResumeOptions,
+    RunOptions,
+    SessionOptions,
+    SessionRequest,
+    loop_config,
+    with_changes,
+)
 from p2p.training.hp_presets import EVALUATION, config_from_preset
 
 
@@ -67,10 +82,11 @@ def test_a_session_resumes_with_more_money_but_not_in_another_environment() -> N
         created_at=utc_now(),
         version="1",
     )
-    assert with_changes(config, {"budget_usd": 5.0, "iterations": None}).loop.budget_usd == 5.0
-    assert with_changes(config, {}) is config
-    with pytest.raises(ValueError, match="seeds cannot be changed"):
-        with_changes(config, {"seeds": (1, 2)})
+    changes = ResumeOptions.model_validate({"budget_usd": 5.0, "iterations": None})
+    assert with_changes(config, changes).loop.budget_usd == 5.0
+    assert with_changes(config, ResumeOptions()) is config
+    with pytest.raises(ValueError, match=r"seeds\n.*not permitted"):
+        ResumeOptions.model_validate({"seeds": (1, 2)})
 
 
 def test_a_request_takes_every_name_of_an_option_and_settings_give_way() -> None:
@@ -91,7 +107,28 @@ def test_a_request_takes_every_name_of_an_option_and_settings_give_way() -> None
     assert (loop.max_iterations, loop.train.total_timesteps, len(loop.configs)) == (3, 5000, 2)
 
 
-def test_flags_and_fields_are_those_of_the_request() -> None:
-    fields = set(SessionRequest.model_fields) - {"prompt", "criteria"}
-    assert {option.field for option in OPTIONS} == fields
-    assert set(ALIASES.values()) <= fields
+def fields_with_flags(command: Any) -> set[str]:
+    return {option.name for option in command.flag_options if "__" not in option.name}
+
+
+def test_all_doors_have_the_options_of_one_model() -> None:
+    by_hand = {"prompt", "criteria"}
+    options, request = set(SessionOptions.model_fields), set(SessionRequest.model_fields)
+    resume = set(ResumeOptions.model_fields)
+    assert resume < options < request
+    job, own = set(JobOptions.model_fields), set(RunOptions.model_fields)
+    doors = {
+        RunCommand("run"): request - by_hand | own,
+        SubmitCommand("submit"): request - by_hand | job - {"title", "time_limit_s"},
+        BenchmarkGroup(name="benchmark"): set(BenchmarkRequest.model_fields),
+        ResumeCommand("resume"): resume,
+    }
+    for command, fields in doors.items():
+        assert fields_with_flags(command) == fields, command.name
+    assert {p.name for p in typer.main.get_command(program).flag_options} >= request - by_hand
+    assert issubclass(schemas.StartSessionRequest, SessionRequest)
+    assert issubclass(schemas.SubmitJobRequest, SessionRequest)
+    assert issubclass(schemas.StartBenchmarkRequest, BenchmarkRequest)
+    assert set(schemas.ResumeRequest.model_fields) == resume
+    known = LoopConfig.model_fields.keys() | TrainConfig.model_fields.keys() | {"settings"}
+    assert options <= known, "a session knows each of them"

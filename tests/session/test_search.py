@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from session_process import TINY, Sessions, kill_all
 
-from p2p.agents.reward_weights import reweighted
+from p2p.agents.reward_source import reweighted
 from p2p.commands.sessions import candidate_lines
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (

@@ -16,13 +16,14 @@ import pytest
 from model_servers import Failure, ModelServer, Reply, Slow
 from model_wire import Received
 from processes import command_line, descendants, is_there, kill_process, wait_until
-from session_process import ENDLESS, TINY, TWO_ROUNDS, Sessions, kill_all, status
+from session_process import ENDLESS, TINY, TWO_ROUNDS, Sessions, kill_all, run_here, status
 
 from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_CODES
-from p2p.session.run_session import main
 from p2p.session.stopping import worked_s
+
+pytestmark = pytest.mark.process
 
 EVERY_FILE = (
     "session.json",
@@ -312,7 +313,7 @@ def test_two_sessions_at_once_come_to_the_same_and_no_key_is_in_any_file(
         (("--prompt", "x", "--loop-config", "none.json"), 2, "none.json does not exist"),
         (("--prompt", "x", "--env", "Ant-v5", "--loop-config", '{"max_minutes": 0}'), 2,
          "max_minutes: Input should be greater than 0"),
-        (("--prompt", "x", "--max-minutes", "5"), 2, "go with --resume"),
+        (("--resume", "--session-id", "session_z", "--seeds", "2"), 2, "--seeds: cannot be"),
         (("--resume",), 2, "--session-id"),
         (("--resume", "--session-id", "session_z"), 2, "is no session"),
         (("--prompt", "frobnicate", "--env", "Ant-v5", "--loop-config", '{"model": "builtin"}'),
@@ -323,9 +324,5 @@ def test_what_cannot_be_used_is_told_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int,
     said: str,
 ) -> None:  # fmt: skip
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        assert main(["--runs-dir", str(tmp_path), *arguments]) == code
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert said in capsys.readouterr().err
+    assert run_here("--runs-dir", tmp_path, *arguments) == code
+    assert said in " ".join(capsys.readouterr().err.split())

@@ -16,7 +16,7 @@ from p2p.records.loop_files import SteeringTaken
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext
 from p2p.session.phases import take_feedback
-from p2p.session.run_session import create_session
+from p2p.session.start import create_session
 from p2p.session.steering import (
     NotPending,
     all_feedback,

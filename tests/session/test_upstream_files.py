@@ -8,17 +8,19 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from session_process import run_here
 
 from p2p.api.app import create_app
 from p2p.commands import train
 from p2p.config import TrainConfig
+from p2p.contracts import SessionResult
 from p2p.executor.__main__ import parser as executor_parser
 from p2p.executor.__main__ import read_inputs
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
 from p2p.records.upstream import loop_fields, train_fields
+from p2p.session import start
 from p2p.session.request import command_line
-from p2p.session.run_session import _session, parser
 
 CONFIG: dict[str, Any] = {
     "iteration_id": "", "seed": 3, "torch_deterministic": True, "device": "auto",
@@ -109,12 +111,17 @@ def test_our_own_files_keep_every_field_and_every_mistake() -> None:
 
 
 def test_a_session_begins_anew_from_its_session_config(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (folder,) = runs.iterdir()
     stored = folder / "session_config.json"
     words = ["--loop-config", str(stored), "--runs-dir", str(tmp_path / "new")]
-    record = _session(parser().parse_args(words))
+    monkeypatch.setattr(start, "run", lambda *_, **__: SessionResult(status="passed"))
+    assert run_here(*words) == 0
+    record = SessionRecord(next((tmp_path / "new").iterdir()))
     asked = record.config.read()
     assert asked is not None
     assert (asked.prompt, asked.env_id) == ("hop like a rabbit", "Hopper-v5")

@@ -201,6 +201,7 @@ train(TrainContext(TrainConfig.from_json(config), code, Path(folder), send))
 """
 
 
+@pytest.mark.process
 def test_a_process_killed_by_the_kernel_resumes_to_the_same_result(whole, tmp_path):
     folder, messages = whole
     command = [sys.executable, "-c", PROGRAM, CONFIG.to_json(), REWARD, str(tmp_path)]

@@ -128,6 +128,7 @@ def files_and_times(record: IterationRecord) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in record.path.rglob("*") if path.is_file()}
 
 
+@pytest.mark.process
 def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete_ones_kept(
     iteration: IterationRecord, tiny: TrainConfig, reward_path: Path, train: Train
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_run_killed_once_goes_on_and_killed_twice_is_reported_and_resumed_by_t
     assert (summary.backend, summary.total_timesteps) == ("sb3", rollouts * ROLLOUT)
 
 
+@pytest.mark.process
 def test_cancelling_stops_every_run_and_leaves_no_process_and_runs_see_no_secret(
     tmp_path: Path,
     iteration: IterationRecord,
@@ -322,6 +324,7 @@ def test_a_run_that_waited_for_cores_says_when_it_has_them(
     assert f"{pool} of {pool} are held: {pool} by process {os.getpid()}" in events[0].data["reason"]
 
 
+@pytest.mark.process
 def test_two_callers_share_the_cores(
     tmp_path: Path, tiny: TrainConfig, call: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
@@ -344,6 +347,7 @@ def test_two_callers_share_the_cores(
         assert (status.status, "enough" in (status.error or "")) == ("failed", True)
 
 
+@pytest.mark.process
 def test_a_run_outlives_a_killed_caller_and_the_next_one_waits_for_it(
     tmp_path: Path,
     iteration: IterationRecord,

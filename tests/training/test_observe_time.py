@@ -14,7 +14,7 @@ import pytest
 from p2p.benchmark.measuring import play_policy
 from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, EvalResult
-from p2p.prompts.env_facts import all_facts
+from p2p.prompts import all_facts
 from p2p.records.iteration_record import IterationRecord
 from p2p.training import fast_trainer
 from p2p.training.base_trainer import TrainContext

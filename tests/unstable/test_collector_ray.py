@@ -26,7 +26,7 @@ def _by_value() -> Iterator[None]:
     ray.cloudpickle.unregister_pickle_by_value(instant_actor)
 
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("cluster")]
 
 
 def actors(number: int) -> list[Any]:

@@ -29,6 +29,7 @@ def test_algorithms_of_ones_own_learn(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_the_quick_start_runs_on_a_machine_without_a_gpu(tmp_path: Path, model: str) -> None:
     ended = subprocess.run(
         [sys.executable, EXAMPLES / "quickstart.py", model],

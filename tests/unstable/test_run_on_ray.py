@@ -13,7 +13,7 @@ from small_run import learned_steps, new_run
 from unstable.config import ConfigError
 from unstable.run.start import start
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("cluster")]
 
 
 @pytest.mark.slow

@@ -106,6 +106,7 @@ def learned(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_a_run_killed_at_any_update_continues_bit_for_bit(config: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     straight = unstable("train", config, "--output-dir", whole, "--json")
@@ -140,6 +141,7 @@ def test_a_run_killed_at_any_update_continues_bit_for_bit(config: Path, tmp_path
         assert transcripts[0] == transcripts[1]
 
 
+@pytest.mark.process
 def test_an_interrupted_run_says_how_to_go_on_and_can_be_made_longer(
     config: Path, tmp_path: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_can_be_made_longer(
     assert json.loads((run / "status.json").read_text())["status"] == "completed"
 
 
+@pytest.mark.process
 def test_a_run_is_run_by_one_process_at_a_time(config: Path, tmp_path: Path) -> None:
     first = unstable("train", config, "--output-dir", tmp_path / "out", "--updates", 1000)
     try:

@@ -14,6 +14,8 @@ import unstable.trackers
 from unstable.dashboard.sources import ClusterRun, find_parts
 from unstable.dashboard.view import Source, SourceError
 
+pytestmark = pytest.mark.process
+
 
 def trouble(source: Source) -> str:
     """Why there is no view, when there is none any more."""

@@ -14,17 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Literal
-
-from pydantic import Field, ValidationError
 
 from p2p.agents.judging.episodes import episode_summary
 from p2p.agents.judging.judge_code import Summary, run_judge
 from p2p.agents.judging.verdicts import task_score
-from p2p.agents.known_behaviour import MARGIN, WORKER, Finite, RewardFailed, sandbox_for
+from p2p.agents.known_behaviour import MARGIN, Earned, RewardMessage, Swept, run_reward
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, CriterionGradient, JudgeOpinion, Record
-from p2p.sandbox import UntrustedResultError, read_message, start
 from p2p.training.evaluation import evaluation_seed, play_rounds
 from p2p.training.scripted import POINTS, ScriptedEnv, scripted_env
 from p2p.training.specs.quantities import QUANTITIES
@@ -52,22 +48,6 @@ class JudgedPoint(Record):
     criteria: dict[str, float]
     task: float | None = None
     """Over the `task` criteria only."""
-
-
-class _Earned(Record):
-    """What a reward pays in training for a cheat, or for what is asked."""
-
-    type: Literal["earned"]
-    name: str
-    value: Finite
-
-
-class _Swept(Record):
-    """What a reward returned along a sweep."""
-
-    type: Literal["swept"]
-    name: str
-    returns: Annotated[tuple[Finite, ...], Field(min_length=POINTS, max_length=POINTS)]
 
 
 # --- pure functions -------------------------------------------------------------------------------
@@ -264,7 +244,7 @@ def pay_sweeps(
     something else.
     """
     messages = _call_worker(code, config, {"sweeps": list(names)})
-    paid = {each.name: each.returns for each in messages if isinstance(each, _Swept)}
+    paid = {each.name: each.returns for each in messages if isinstance(each, Swept)}
     return {name: returns for name, returns in paid.items() if name in names}
 
 
@@ -275,26 +255,11 @@ def pay_cheats(code: str, config: TrainConfig, asked: Place) -> dict[str, float]
     raises RewardFailed as `pay_sweeps` does.
     """
     messages = _call_worker(code, config, {"asked": list(asked)})
-    return {each.name: each.value for each in messages if isinstance(each, _Earned)}
+    return {each.name: each.value for each in messages if isinstance(each, Earned)}
 
 
-def _call_worker(
-    code: str, config: TrainConfig, task: Mapping[str, object]
-) -> list[_Swept | _Earned]:
+def _call_worker(code: str, config: TrainConfig, task: Mapping[str, object]) -> list[RewardMessage]:
+    payload = {"config": config.model_dump(mode="json"), "code": code, "seed": SEED, **task}
     with tempfile.TemporaryDirectory(prefix="p2p-sweeps-") as folder:
-        sandbox = sandbox_for(config, Path(folder))
-        payload = {"config": config.model_dump(mode="json"), "code": code, "seed": SEED, **task}
-        with start(WORKER, payload, sandbox) as process:
-            messages = [_read(line) for line in process.lines()]
-            process.wait()
-    return [message for message in messages if message is not None]
-
-
-def _read(line: bytes) -> _Swept | _Earned | None:
-    try:
-        message = read_message(line, finite=False)
-        if message["type"] == "earned":
-            return _Earned.model_validate(message)
-        return _Swept.model_validate(message) if message["type"] == "swept" else None
-    except (UntrustedResultError, KeyError, TypeError, ValidationError) as error:
-        raise RewardFailed(f"its process sent something that is no message: {error}") from None
+        messages, _ = run_reward(config, Path(folder), payload)
+    return messages

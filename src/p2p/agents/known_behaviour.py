@@ -14,19 +14,25 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter
 
 from p2p.agents.judging.episodes import episode_summary
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.judging.verdicts import task_score
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, JudgeOpinion, Record
-from p2p.sandbox import LIBRARIES_BYTES, Sandbox, UntrustedResultError, read_message, start
+from p2p.sandbox import (
+    SandboxedProcess,
+    SandboxExit,
+    UntrustedResultError,
+    message_reader,
+    run_worker,
+)
 from p2p.training.engines.facts import surroundings
 from p2p.training.env_spec import EnvSpec, get_env_spec
-from p2p.training.envs.registry import own_folders
 from p2p.training.evaluation import evaluation_seed, record_episodes
 from p2p.training.policies.policy import Policy
+from p2p.training.scripted import POINTS
 from p2p.training.trajectory import RecordedEpisode
 
 Behaviour = Literal["zero", "random", "previous_best"]
@@ -76,6 +82,43 @@ class Paid(Record):
         return sum(self.returns) / sum(self.lengths)
 
 
+class Swept(Record):
+    """What a reward returned along a sweep."""
+
+    type: Literal["swept"]
+    name: str
+    returns: Annotated[tuple[Finite, ...], Field(min_length=POINTS, max_length=POINTS)]
+
+
+class Earned(Record):
+    """What a reward pays in training for a cheat, or for what is asked."""
+
+    type: Literal["earned"]
+    name: str
+    value: Finite
+
+
+class _Raised(Record):
+    """The reward raised under a behaviour."""
+
+    type: Literal["failed"]
+    name: Behaviour
+    reason: str
+
+
+class _Alive(Record):
+    """A sign of life."""
+
+    type: Literal["alive", "begun"]
+    name: str = ""
+
+
+RewardMessage = Paid | Swept | Earned | _Raised | _Alive
+_MESSAGES: TypeAdapter[RewardMessage] = TypeAdapter(
+    Annotated[RewardMessage, Field(discriminator="type")]
+)
+
+
 class Judged(Record):
     """What a judge gave for a behaviour."""
 
@@ -106,7 +149,7 @@ def unaided(env_id: str) -> str:
     played = [record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts]
     lines = [
         f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest).",
-        "The end of zero actions is the settled pose, unless they ended early: then it is a fall.",
+        "The end of zero actions is the settled pose, unless it fell: ended early, or lies there.",
         "quantity | zero actions | random actions | end of zero actions",
     ]
     for label, pick in _measurable(get_env_spec(env_id)).items():
@@ -172,47 +215,34 @@ def pay(code: str, config: TrainConfig, policy: Policy | None) -> dict[Behaviour
             "episodes": EPISODES,
             "seed": SEED,
         }
-        sandbox = sandbox_for(config, folder)
-        with start(WORKER, payload, sandbox) as process:
-            messages = [paid for line in process.lines() if (paid := _read(line)) is not None]
-            end = process.wait()
-    if {paid.name for paid in messages} != set(behaviours):
+        messages, end = run_reward(config, folder, payload)
+    paid = {message.name: message for message in messages if isinstance(message, Paid)}
+    if paid.keys() != set(behaviours):
         raise RewardFailed(f"the reward's process ended ({end.reason}): {end.message}")
-    return {paid.name: paid for paid in messages}
+    return paid
 
 
-def sandbox_for(config: TrainConfig, folder: Path) -> Sandbox:
-    """Of a process that plays a reward."""
-    engine = surroundings(config.engine, folder, config.device)
-    return Sandbox(
-        folder=folder,
-        python=engine.python,
-        readable=engine.readable,
-        env=engine.env,
-        wall_seconds=240 + engine.start_seconds,
-        stall_seconds=60 + engine.start_seconds,
-        max_lines=MAX_LINES,
-        address_bytes=LIBRARIES_BYTES,
-        memory_bytes=(4 << 30) + engine.memory_bytes,
-        gpu=engine.gpu,
-        disk_bytes=64 << 20 if engine.python is None else 1 << 30,  # kernels, if any are new
-        import_paths=own_folders(),
+def run_reward(
+    config: TrainConfig, folder: Path, payload: Mapping[str, object]
+) -> tuple[list[RewardMessage], SandboxExit]:
+    """What the worker says of a reward, in the sandbox; raises RewardFailed."""
+    messages: list[RewardMessage] = []
+
+    def take(message: RewardMessage, _: SandboxedProcess) -> None:
+        if isinstance(message, _Raised):
+            raise RewardFailed(f"under {IN_WORDS[message.name]}: {message.reason}")
+        messages.append(message)
+
+    sandbox = surroundings(config.engine, folder, config.device).sandbox(
+        folder, wall_seconds=240, stall_seconds=60, max_lines=MAX_LINES
     )
-
-
-def _read(line: bytes) -> Paid | None:
-    """What a line of the worker says was paid; None for a sign of life. Raises RewardFailed."""
     try:
-        message = read_message(line, finite=False)
-        if message["type"] == "paid":
-            return Paid.model_validate(message)
-        failed = message["type"] == "failed"
-        text = f"under {IN_WORDS[message['name']]}: {message['reason']}" if failed else ""
-    except (UntrustedResultError, KeyError, TypeError, ValidationError) as error:
+        worker = run_worker(
+            WORKER, payload, sandbox, read=message_reader(_MESSAGES), on_message=take
+        )
+    except UntrustedResultError as error:
         raise RewardFailed(f"its process sent something that is no message: {error}") from None
-    if failed:
-        raise RewardFailed(text)
-    return None
+    return messages, worker.wait()
 
 
 def judge(
@@ -260,31 +290,30 @@ class EasyCriteria(NamedTuple):
 
 
 def find_easy(
-    opinions: Mapping[str, Sequence[JudgeOpinion]], criteria: Sequence[Criterion]
+    opinions: Mapping[str, Sequence[JudgeOpinion]],
+    criteria: Sequence[Criterion],
+    *,
+    idle_meets: bool,
 ) -> EasyCriteria:
     """The hard task criteria that zero and random actions meet, by the opinions of each.
 
-    Random actions that meet all of them are a problem, unless each bounds something from above: a
-    task of doing little. Zero actions may: the task can be to keep still.
+    Either meeting all of them is a problem, unless each bounds something from above: a task of
+    doing little. `idle_meets`: doing nothing may meet the task, as where it is to keep still.
     """
     task = [c for c in criteria if c.hard and c.category == "task" and not c.visual]
-    met: dict[str, set[str]] = {}
-    notes = []
+    problems, notes = [], []
     for name, each in opinions.items():
         scores = _mean_scores(each)
-        met[name] = {c.id for c in task if scores.get(c.id, 0.0) >= EASY}
-        notes += [f"criterion {c.id}: {name} score {scores[c.id]:.2f}"
-                  for c in task if c.id in met[name]]  # fmt: skip
-    lenient = [name for name, ids in met.items() if task and len(ids) == len(task)]
-    if "zero actions" in lenient:
-        notes.append("zero actions meet the whole task: right only where it is to keep still")
-    if "random actions" not in lenient or all(c.comparison == "at_most" for c in task):
-        return EasyCriteria((), tuple(notes))
-    problem = (
-        f"random actions meet every hard task criterion ({', '.join(c.id for c in task)}): the "
-        "judge does not measure what was asked"
-    )
-    return EasyCriteria((problem,), tuple(notes))
+        met = [c for c in task if scores.get(c.id, 0.0) >= EASY]
+        notes += [f"criterion {c.id}: {name} score {scores[c.id]:.2f} of {c.target}" for c in met]
+        if len(met) < len(task) or all(c.comparison == "at_most" for c in task):
+            continue
+        text = f"{name} meet every hard task criterion ({', '.join(c.id for c in task)})"
+        if idle_meets and name == "zero actions":
+            notes.append(f"{text}: right only where the task is to keep still")
+        else:
+            problems.append(f"{text}: the judge does not measure what was asked")
+    return EasyCriteria(tuple(problems), tuple(notes))
 
 
 def _mean_scores(opinions: Sequence[JudgeOpinion]) -> dict[str, float]:

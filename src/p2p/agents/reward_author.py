@@ -27,7 +27,7 @@ from p2p.contracts import AuthoredCode, CriterionGradient, Intent
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN
 from p2p.inference.question import BadReply
-from p2p.prompts.env_facts import all_facts
+from p2p.prompts import all_facts
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import spec_for
 from p2p.training.policies.policy import Policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, get_args
+from typing import get_args
 
 from fastapi import APIRouter
 from sse_starlette import EventSourceResponse
@@ -52,8 +52,6 @@ from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
 
 router = APIRouter(prefix="/api/benchmarks", tags=["benchmarks"])
-OPTIONS = ("num_envs", "side_info")
-"""Settings of every session that are fields of their own."""
 
 
 @router.get("/options")
@@ -99,17 +97,8 @@ def plan_benchmark(state: State, body: StartBenchmarkRequest) -> BenchmarkPlanRe
 
 def _planned(state: AppState, body: StartBenchmarkRequest) -> Benchmark:
     try:
-        return plan(
-            _cases(body),
-            body.suite,
-            _options(body),
-            mode=body.mode,
-            num_stages=body.num_stages,
-            gate_threshold=body.gate_threshold,
-            cores_per_run=body.cores_per_run,
-            max_parallel=body.max_parallel,
-            nodes=fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores_per_run),
-        )
+        nodes = fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores_per_run)
+        return plan(_cases(body), body.suite, body, nodes)
     except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(f"model, vlm_model: {error}") from error
     except ValueError as error:
@@ -130,11 +119,6 @@ def _cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
         categories=body.filter_categories,
         difficulties=body.filter_difficulties,
     )
-
-
-def _options(body: StartBenchmarkRequest) -> dict[str, Any]:
-    further = {name: getattr(body, name) for name in OPTIONS}
-    return {"videos": True, **body.with_models().options(), **further}
 
 
 @router.get("")

@@ -25,7 +25,7 @@ from p2p.benchmark.running import fitting_nodes
 from p2p.contracts import describe_errors
 from p2p.inference.question import InferenceError
 from p2p.scheduler.backends import BackendError, make_backend
-from p2p.scheduler.controllers import JobOptions, session_job
+from p2p.scheduler.controllers import session_job
 from p2p.scheduler.job_files import read_output
 from p2p.scheduler.records import JobRow, NodeConfig
 from p2p.scheduler.service import ensure_scheduler
@@ -52,13 +52,8 @@ def list_jobs(
 def submit_job(state: State, body: SubmitJobRequest) -> StartSessionResponse:
     """Submit a session to nodes of your choice; it runs as soon as there is room."""
     try:
-        options = JobOptions(
-            cores=body.cores,
-            gpus=body.gpus,
-            priority=body.priority,
-            nodes=fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores),
-            title=body.prompt[:200],
-        )
+        nodes = fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores)
+        options = body.job_options(nodes=nodes)
         job = session_job(body, state.runs_dir, options)
     except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(str(error)) from error

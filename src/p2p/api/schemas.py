@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from p2p.benchmark.measuring import TruthResult
-from p2p.benchmark.planning import Workload
+from p2p.benchmark.planning import BenchmarkRequest, Workload
 from p2p.benchmark.records import Benchmark, Mode
 from p2p.benchmark.report import CaseReport, Findings, Group
 from p2p.benchmark.suite import Case, Difficulty
@@ -39,8 +39,9 @@ from p2p.records.summaries import IterationDetail as IterationDetail
 from p2p.records.summaries import IterationSummary as IterationSummary
 from p2p.records.summaries import LoopIterationSummary as LoopIterationSummary
 from p2p.records.summaries import SessionRow, part_of
+from p2p.scheduler.controllers import JobRequest
 from p2p.scheduler.records import BackendName, Id, NodeConfig
-from p2p.session.request import SessionOptions, SessionRequest
+from p2p.session.request import ResumeOptions, SessionRequest
 from p2p.training.reward.check import CheckReport
 
 RunMetricsResponse = RunMetricsDetail
@@ -133,16 +134,8 @@ class StartSessionResponse(Record):
     job_id: str
 
 
-class ResumeRequest(Record):
-    """What may be different when a session resumes."""
-
-    max_iterations: Annotated[int, Field(ge=1)] | None = None
-    budget_usd: Annotated[float, Field(ge=0)] | None = None
-    max_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """In all; by default a session out of time gets as much again as at first."""
-    pass_threshold: Score | None = None
-    model: str | None = None
-    vlm_model: str | None = None
+class ResumeRequest(ResumeOptions):
+    """What may be different when a session resumes, as for `p2p resume`."""
 
 
 class TunableSetting(Record):
@@ -332,16 +325,11 @@ class JobLog(Record):
     text: str
 
 
-class SubmitJobRequest(SessionRequest):
+class SubmitJobRequest(JobRequest):
     """A session as a job: the options of `p2p jobs submit`, with the same defaults."""
 
-    cores: Annotated[int, Field(ge=1, le=4096)] = 1
-    gpus: Annotated[int, Field(ge=0, le=64)] = 0
-    nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()
-    """Where it may run; empty: anywhere."""
     backend: BackendName | None = None
     """Any node of this kind."""
-    priority: Annotated[int, Field(ge=-100, le=100)] = 0
 
 
 class ChangedRuns(Record):
@@ -448,28 +436,13 @@ class BenchmarkOptionsResponse(Record):
     nodes: tuple[str, ...]
 
 
-Names = Annotated[tuple[Name, ...], Field(max_length=100)]
-
-
-class StartBenchmarkRequest(SessionOptions):
+class StartBenchmarkRequest(BenchmarkRequest):
     """The options of `p2p benchmark`, as JSON, with the same defaults."""
 
     suite: Annotated[str, Field(min_length=1, max_length=200)] = "mujoco_prompts"
     """A suite of ours; with `csv`, what to call it."""
     csv: Annotated[str, Field(max_length=900_000)] | None = None
     """The text of a CSV file."""
-    mode: Mode = "flat"
-    num_stages: Annotated[int, Field(ge=1, le=1000)] = 5
-    gate_threshold: Score = 0.5
-    filter_envs: Names = ()
-    filter_categories: Names = ()
-    filter_difficulties: tuple[Difficulty, ...] = ()
-    num_envs: int | None = None
-    side_info: bool | None = None
-    max_parallel: Annotated[int, Field(ge=0, le=100_000)] = 0
-    cores_per_run: Annotated[int, Field(ge=1, le=4096)] = 1
-    nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()
-    backend: BackendName | None = None
 
 
 class StartBenchmarkResponse(Record):

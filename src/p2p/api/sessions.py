@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
@@ -57,9 +57,8 @@ from p2p.records.time_left import session_left
 from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import cancel_run_in, ensure_scheduler
-from p2p.session.agents import check_models
-from p2p.session.request import command_line, minutes_to_resume
-from p2p.session.run_session import open_config
+from p2p.session.request import ResumeOptions, command_line, minutes_to_resume
+from p2p.session.start import open_config
 from p2p.session.steering import (
     NotPending,
     check_settings,
@@ -114,18 +113,16 @@ def resume_session(
     (steer) that asks for more.
     """
     record = state.session(session_id)
-    status, asked = record.derive_status(), record.config.read()
-    if asked is None:
+    status = record.derive_status()
+    if record.config.read() is None:
         raise WrongState(f"{session_id} is a training run, not a session")
     if not is_resumable(status, pending_feedback(record)):
         hint = ": give feedback first (steer)" if status in FINAL else ""
         raise WrongState(f"session {session_id} is {status}{hint}")
-    changes = wanted.model_dump(exclude_none=True) if wanted else {}
-    changes.setdefault("max_minutes", minutes_to_resume(asked, worked_s(record)))
-    # Before anything is changed; no name means what the settings give.
-    check_models(changes.get("model", ""), changes.get("vlm_model", ""))
+    changes = wanted or ResumeOptions()
+    changes.check_models()  # before anything is changed
     try:
-        open_config(record, changes)
+        open_config(record, changes, resume=True)
         with state.store() as store:
             taken = {job.job_id for job in store.jobs(prefix=session_id)}
             number = next(n for n in range(2, 10_000) if f"{session_id}.{n}" not in taken)
@@ -143,7 +140,7 @@ def show_session(state: State, session_id: str) -> SessionDetail:
     """One session, in full."""
     view = SessionView(state.session(session_id))
     record, asked, pending = view.record, view.config, pending_feedback(view.record)
-    more = {
+    more: dict[str, Any] = {
         "ground_truth": ground_truth(record.path),
         "orders": tuple(PendingFeedback(number=n, **dict(each)) for n, each in pending.items()),
         "analysis": read_model(record.analysis_path, SessionAnalysis),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from p2p import __version__
 from p2p.benchmark.records import (
@@ -20,15 +23,16 @@ from p2p.benchmark.records import (
     new_benchmark_id,
     report_id,
 )
-from p2p.benchmark.suite import DIFFICULTIES, Case
-from p2p.contracts import Record, field_error, utc_now
+from p2p.benchmark.suite import DIFFICULTIES, Case, Difficulty
+from p2p.contracts import Record, Score, field_error, utc_now
 from p2p.files import save_model
 from p2p.inference import prices
 from p2p.records.statuses import EXIT_CODES
 from p2p.scheduler.controllers import JobOptions, session_run
-from p2p.scheduler.records import JobSpec, RunSpec
-from p2p.session.request import loop_config
-from p2p.session.run_session import create_session
+from p2p.scheduler.records import BackendName, Id, JobSpec, RunSpec
+from p2p.session.request import SessionOptions, loop_config
+from p2p.session.start import create_session
+from p2p.validation import Flag
 
 WHERE_RESULTS_ARE = "local"
 """The node of a gate: it looks at all cases of a stage, which only the scheduler's machine has."""
@@ -36,36 +40,96 @@ REPORT_FOLDER = "report"
 """Of the run that reports, inside the benchmark's."""
 
 
+def _split_list(value: Any) -> Any:
+    return [p.strip() for p in value.split(",") if p.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[
+    tuple[Annotated[str, Field(max_length=200)], ...],
+    BeforeValidator(_split_list, json_schema_input_type=list[str]),
+    Field(max_length=100),
+]
+Filter = Flag("", "Only these, comma-separated.", "LIST", "all", one_text=True)
+
+
+class BenchmarkRequest(SessionOptions):
+    """A suite that is to be run: the options of its sessions, which of its prompts, and where."""
+
+    mode: Annotated[Mode, Flag("--mode", "flat, or staged: with gates between stages.", "MODE")] = (
+        "flat"
+    )
+    num_stages: Annotated[
+        int, Field(ge=1, le=1000), Flag("--num-stages", "Stages, if staged.", "N")
+    ] = 5
+    gate_threshold: Annotated[
+        Score,
+        Flag("--gate-threshold", "Mean score of a stage that opens the next one.", "0..1"),
+    ] = 0.5
+    filter_envs: Annotated[Names, replace(Filter, name="--filter-envs")] = ()
+    filter_categories: Annotated[Names, replace(Filter, name="--filter-categories")] = ()
+    filter_difficulties: Annotated[
+        tuple[Difficulty, ...],
+        BeforeValidator(_split_list, json_schema_input_type=list[Difficulty]),
+        replace(Filter, name="--filter-difficulties"),
+    ] = ()
+    num_envs: Annotated[
+        int | None, Flag("--num-envs", "Environments of a training run.", "N", "by environment")
+    ] = None
+    side_info: Annotated[
+        bool | None, Flag("--side-info/--no-side-info", "Rewards see quantities.", default="on")
+    ] = None
+    max_parallel: Annotated[
+        int,
+        Field(ge=0, le=100_000),
+        Flag("--max-parallel", "Prompts in parallel; 0: as many as fit.", "N"),
+    ] = 0
+    cores_per_run: Annotated[
+        int,
+        Field(ge=1, le=4096),
+        Flag("--cores-per-run", "Cores of each prompt; its runs share them.", "N"),
+    ] = 1
+    nodes: Annotated[
+        tuple[Id, ...],
+        BeforeValidator(_split_list, json_schema_input_type=list[Id]),
+        Field(max_length=100),
+        Flag("--nodes", "Only these of `p2p nodes list`.", "LIST", "all", one_text=True),
+    ] = ()
+    backend: Annotated[
+        BackendName | None,
+        Flag("--backend", "Only nodes of a kind: local, ssh, ray, slurm.", "KIND", "any"),
+    ] = None
+
+    def options(self) -> dict[str, Any]:
+        """What is given of the options of each session."""
+        own = {"num_envs": self.num_envs, "side_info": self.side_info}
+        options = {"videos": True, **super().options(), **own}
+        del options["cores_per_run"]  # of a prompt
+        return {name: value for name, value in options.items() if value is not None}
+
+
 def plan(
-    cases: Sequence[Case],
-    suite: str,
-    options: Mapping[str, Any],
-    *,
-    mode: Mode = "flat",
-    num_stages: int = 1,
-    gate_threshold: float = 0.0,
-    cores_per_run: int = 1,
-    max_parallel: int = 0,
-    nodes: Sequence[str] = (),
+    cases: Sequence[Case], suite: str, request: BenchmarkRequest, nodes: Sequence[str] = ()
 ) -> Benchmark:
     """A new benchmark; nothing is written yet.
 
-    Raises ValueError for options that no session can have, before the first one is made.
+    Raises ValueError for options that no session can have, before the first one is made, and
+    InferenceError for a model that cannot be asked.
     """
-    settings = {name: value for name, value in options.items() if value is not None}
+    settings = request.with_models().options()
     for env_id in dict.fromkeys(case.env_id for case in cases):
         loop_config(env_id, **settings)
-    stages = in_stages(cases, num_stages) if mode == "staged" else (tuple(cases),)
+    staged = request.mode == "staged"
+    stages = in_stages(cases, request.num_stages) if staged else (tuple(cases),)
     return Benchmark(
         benchmark_id=new_benchmark_id(),
         suite=suite,
         cases=tuple(cases),
-        mode=mode,
+        mode=request.mode,
         stages=tuple(tuple(case.number for case in stage) for stage in stages),
-        gate_threshold=gate_threshold,
+        gate_threshold=request.gate_threshold,
         options=settings,
-        cores_per_run=cores_per_run,
-        max_parallel=max_parallel,
+        cores_per_run=request.cores_per_run,
+        max_parallel=request.max_parallel,
         nodes=tuple(nodes),
         created_at=utc_now(),
         version=__version__,

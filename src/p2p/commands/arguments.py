@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 import re
 import sys
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from functools import cached_property
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 from rich.markup import escape
 
 from p2p.commands.console import UsageError, err, flag_names, refused, usage_errors
 from p2p.files import is_session
-from p2p.session.options import Option
+from unstable.commands.console import shorten_help
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from p2p.contracts import Criterion
+    from pydantic import BaseModel
+
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.request import SessionRequest
+    from p2p.session.request import SessionOptions, SessionRequest
+    from p2p.validation import Flag
 
 
 SessionArgument = Annotated[
@@ -138,97 +141,149 @@ def _best_session(records: Sequence[SessionRecord], folder: Path) -> SessionReco
     return record
 
 
-def with_flags(options: Iterable[Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of these options.
+OPTIONS = "p2p.options"
 
-    They stand in place of the command's parameter `options`, which is then a dictionary of what was
-    typed, by the names of their fields.
+
+class RequestFlags:
+    """Beside a class of commands: gives its command the flags of a record.
+
+    They are made when the command is called or its help is shown, so that the list of commands
+    needs no library. `options_of` then has what was typed.
     """
-    flags = {p.name: (option.field, p) for option in options for p in _parameters(option)}
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def with_options(**values: Any) -> None:
-            typed = [(field, values.pop(name)) for name, (field, _) in flags.items()]
-            given = {field: value for field, value in typed if value not in (None, [])}
-            command(**values, options=given)
+    default = ""
+    """What help shows as the default of every flag; empty: that of its field."""
 
-        parameters: list[Parameter] = []
-        for parameter in signature(command, eval_str=True).parameters.values():
-            own = [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
-            parameters += [p for _, p in flags.values()] if parameter.name == "options" else own
-        with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
-        return with_options
+    def request(self) -> type[BaseModel]:
+        """The record whose fields have a `Flag`."""
+        raise NotImplementedError
 
-    return decorate
+    @cached_property
+    def flag_options(self) -> list[Any]:
+        """The flags, and hidden ones of their older names."""
+        from p2p.validation import flags_of
+
+        parameters = [
+            parameter
+            for field, flag in flags_of(self.request()).items()
+            for parameter in self._parameters(field, flag)
+        ]
+
+        def command(**_: Any) -> None: ...
+
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        app = typer.Typer(add_completion=False)
+        app.command()(command)
+        return typer.main.get_command(app).params
+
+    def _parameters(self, field: str, flag: Flag) -> list[Parameter]:
+        kind = _kind_of(self.request().model_fields[field].annotation, flag)
+        default = self.default or flag.default or default_text(self.request(), field)
+
+        def parameter(name: str, *flags: str, hidden: bool = False) -> Parameter:
+            info = typer.Option(
+                *flags,
+                metavar=flag.metavar or None,
+                help=flag.help,
+                hidden=hidden,
+                show_default=default,
+                rich_help_panel=flag.panel,
+            )
+            annotation = Annotated[kind | None, info]  # type: ignore[valid-type]
+            return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+        names = (flag.name, flag.short) if flag.short else (flag.name,)
+        older = [
+            parameter(f"{field}__{number}", name, hidden=True)
+            for number, name in enumerate(flag.older)
+        ]
+        return [parameter(field, *names), *older]
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """See click's Command."""
+        own: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        parameters = [*self.flag_options, *own] if ctx.command is self else own
+        shorten_help(parameters)
+        return parameters
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click's Command."""
+        rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        names = [option.name for option in self.flag_options]
+        typed = {name: ctx.params.pop(name, None) for name in names}
+        ctx.meta[OPTIONS] = {
+            name.partition("__")[0]: value
+            for name, value in typed.items()
+            if value not in (None, [], ())
+        }
+        return rest
 
 
-def _parameters(option: Option) -> list[Parameter]:
-    """The flag of an option, and hidden ones of its older names."""
-    kind = list[str] if option.kind is list else option.kind
+def _kind_of(annotation: Any, flag: Flag) -> Any:
+    """What click reads a flag's values as."""
+    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
+    if flag.one_text:
+        return str
+    if get_origin(annotation) in (tuple, dict) or get_origin(kinds[0]) in (tuple, dict):
+        return list[str]
+    return kinds[0] if kinds[0] in (bool, int, float) else str
 
-    def parameter(name: str, *flags: str, hidden: bool = False) -> Parameter:
-        info = typer.Option(
-            *flags,
-            metavar=option.metavar or None,
-            help=option.help,
-            hidden=hidden,
-            show_default=option.default or True,
-            rich_help_panel=option.panel,
-        )
-        annotation = Annotated[kind | None, info]  # type: ignore[valid-type]
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
-    flags = (option.flag, option.short) if option.short else (option.flag,)
-    older = [
-        parameter(f"{option.field}_{number}", flag, hidden=True)
-        for number, flag in enumerate(option.older)
-    ]
-    return [parameter(option.field, *flags), *older]
+def default_text(request: type[BaseModel], field: str) -> str:
+    """The default of a field as help shows it; where it has none, that of a session."""
+    from p2p.config import LoopConfig
+
+    value = request.model_fields[field].default
+    if value is None:
+        value = LoopConfig.model_fields[field].default
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(len(value) if isinstance(value, tuple) else value)
+
+
+def options_of(context: typer.Context) -> dict[str, Any]:
+    """What was typed of the flags that a record has, by field."""
+    typed: dict[str, Any] = context.meta.get(OPTIONS, {})
+    return dict(typed)
+
+
+Request = TypeVar("Request", bound="SessionOptions")
 
 
 def make_request(
+    model: type[Request],
     context: typer.Context,
-    prompt: str | None,
-    options: dict[str, Any],
-    *,
-    criteria: tuple[Criterion, ...] | None = None,
-    **settings: Any,
-) -> SessionRequest:
-    """What the flags ask for, checked as far as can be without a folder; raises UsageError.
-
-    `settings` are the values of further flags, by the names of fields; None: not given.
-    """
-    from p2p.session.request import SessionRequest, loop_config
-
-    text, values = read_prompt(prompt), session_values(options, **settings)
-    with usage_errors(flag_names(context)):
-        request = SessionRequest(prompt=text, criteria=criteria, **values)
-        request.check_models()
-        if request.environment is not None:
-            check_environment(request.environment)
-        loop_config(request.environment, **request.options())
-    return request
-
-
-def session_values(options: dict[str, Any], **settings: Any) -> dict[str, Any]:
-    """The flags as fields of SessionOptions; `settings` as for `make_request`."""
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    **fields: Any,
+) -> Request:
+    """What the flags ask for, over these settings and fields; raises UsageError."""
     from p2p.config import LoopConfig, TrainConfig
 
-    fields = {*TrainConfig.model_fields, *LoopConfig.model_fields} - {"fixed"}
-    of_set = parse_settings(options.get("settings", []), fields)
+    options = options_of(context)
+    known = {*TrainConfig.model_fields, *LoopConfig.model_fields} - {"fixed"}
+    of_set = parse_settings(options.pop("settings", []), known)
     if "seed" in of_set:
         raise UsageError("--set seed: every run has its own; choose them with --seeds")
     if "iteration_id" in of_set:
         raise UsageError("--set iteration_id: runs are named by what they train")
-    of_flags = {name: value for name, value in settings.items() if value is not None}
-    values = {**options, "settings": of_set | of_flags}
-    if "seeds" in values:
-        values["seeds"] = _parse_seeds(values["seeds"])
-    if "visual_criteria" in values:
-        values["visual_criteria"] = _read_lines("--visual-criteria", values["visual_criteria"])
-    return values
+    if "visual_criteria" in options:
+        options["visual_criteria"] = _read_lines("--visual-criteria", options["visual_criteria"])
+    with usage_errors(flag_names(context)):
+        return model.model_validate({**fields, **options, "settings": {**settings, **of_set}})
+
+
+def check_request(context: typer.Context, request: SessionRequest) -> None:
+    """Raise UsageError, or an InferenceError, for what no session can be started with."""
+    from p2p.session.request import loop_config
+
+    with usage_errors(flag_names(context)):
+        request.check_models()
+        if request.environment is not None:
+            check_environment(request.environment)
+        loop_config(request.environment, **request.options())
 
 
 def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
@@ -274,14 +329,6 @@ def read_prompt(prompt: str | None) -> str:
     if not text:
         raise UsageError("the prompt is empty: say what the agent should do")
     return text
-
-
-def _parse_seeds(text: str) -> int | tuple[int, ...]:
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(f"--seeds {text}: write a number, or a list such as 1,5,7") from error
-    return numbers if "," in text else numbers[0]
 
 
 def parse_settings(items: Iterable[str], fields: Collection[str]) -> dict[str, Any]:

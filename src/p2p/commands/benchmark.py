@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from p2p.commands.arguments import (
+    RequestFlags,
     RunsDirOption,
     find_name,
+    make_request,
     runs_folder,
-    session_values,
     to_paste,
-    with_flags,
 )
 from p2p.commands.console import (
     CommandGroup,
@@ -31,73 +31,36 @@ from p2p.commands.console import (
     usage_errors,
 )
 from p2p.commands.live import plain_table
-from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
-    from p2p.benchmark.planning import Workload
+    from p2p.benchmark.planning import BenchmarkRequest, Workload
     from p2p.benchmark.records import Benchmark
     from p2p.benchmark.suite import Case
 
-benchmark_app = typer.Typer(cls=CommandGroup, invoke_without_command=True)
 EXIT_INCOMPLETE = 3
-ListOption = Annotated[
-    str | None,
-    typer.Option(metavar="LIST", help="Only these, comma-separated.", show_default="all"),
-]
+
+
+class BenchmarkGroup(RequestFlags, CommandGroup):
+    """`p2p benchmark`: a command, and a group of those that look at what it made."""
+
+    def request(self) -> type[BenchmarkRequest]:
+        """See RequestFlags."""
+        from p2p.benchmark.planning import BenchmarkRequest
+
+        return BenchmarkRequest
+
+
+benchmark_app = typer.Typer(cls=BenchmarkGroup, invoke_without_command=True)
 
 
 @benchmark_app.callback()
-@with_flags(option for option in OPTIONS if option.field not in ("env_id", "cores_per_run"))
 def benchmark(
     context: typer.Context,
-    options: dict[str, Any],
     csv: Annotated[
         str, typer.Option(metavar="FILE", help="A CSV file, or the name of a built-in suite.")
     ] = "mujoco_prompts",
-    mode: Annotated[
-        Literal["staged", "flat"],
-        typer.Option(metavar="MODE", help="flat, or staged: with gates between stages."),
-    ] = "flat",
-    num_stages: Annotated[int, typer.Option(metavar="N", help="Stages, if staged.")] = 5,
-    gate_threshold: Annotated[
-        float,
-        typer.Option(metavar="0..1", help="Mean score of a stage that opens the next one."),
-    ] = 0.5,
-    filter_envs: ListOption = None,
-    filter_categories: ListOption = None,
-    filter_difficulties: ListOption = None,
-    num_envs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Environments of a training run.", show_default="by environment"
-        ),
-    ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="The training seed.", show_default="1")
-    ] = None,
-    side_info: Annotated[
-        bool | None,
-        typer.Option(
-            "--side-info/--no-side-info", help="Rewards see quantities.", show_default="on"
-        ),
-    ] = None,
-    max_parallel: Annotated[
-        int, typer.Option(metavar="N", help="Prompts in parallel; 0: as many as fit.")
-    ] = 0,
-    cores_per_run: Annotated[
-        int, typer.Option(metavar="N", help="Cores of each prompt; its runs share them.")
-    ] = 1,
-    nodes: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Only these of `p2p nodes list`.", show_default="all"),
-    ] = None,
-    backend: Annotated[
-        Literal["local", "ssh", "ray", "slurm"] | None,
-        typer.Option(
-            metavar="KIND",
-            help="Only nodes of a kind: local, ssh, ray, slurm.",
-            show_default="any",
-        ),
     ] = None,
     resume: Annotated[
         str | None,
@@ -136,11 +99,10 @@ def benchmark(
       p2p benchmark --resume bm_20260101_120000_0123abcd
       p2p benchmark report last
     """
-    from p2p.benchmark.planning import plan, workload
+    from p2p.benchmark.planning import BenchmarkRequest, plan, workload
     from p2p.benchmark.running import fitting_nodes, parallel_prompts, start
     from p2p.benchmark.running import resume as resume_benchmark
     from p2p.inference.question import InferenceError
-    from p2p.session.request import SessionOptions
 
     typed = flags_given(context)
     if context.invoked_subcommand is not None:
@@ -154,26 +116,12 @@ def benchmark(
     else:
         if seed is not None and "seeds" in typed:
             raise UsageError("--seed, --seeds: give only one of them")
-        values = session_values(
-            options,
-            num_envs=num_envs,
-            side_info=side_info,
-        )
+        given: dict[str, Any] = {} if seed is None else {"seeds": (seed,)}
+        request = make_request(BenchmarkRequest, context, **given)
         with usage_errors(flag_names(context)):
-            request = SessionOptions.model_validate(
-                {"videos": True, **values, **({} if seed is None else {"seeds": (seed,)})}
-            )
-            planned = plan(
-                _cases(csv, filter_envs, filter_categories, filter_difficulties),
-                Path(csv).name,
-                request.with_models().options(),
-                mode=mode,
-                num_stages=num_stages,
-                gate_threshold=gate_threshold,
-                cores_per_run=cores_per_run,
-                max_parallel=max_parallel,
-                nodes=fitting_nodes(folder, _listed(nodes), backend, cores_per_run),
-            )
+            cases = _cases(csv, request)
+            nodes = fitting_nodes(folder, request.nodes, request.backend, request.cores_per_run)
+            planned = plan(cases, Path(csv).name, request, nodes)
         with refused("P2P_PRICES", InferenceError):
             needed = workload(planned, parallel_prompts(planned, folder))
         if dry_run:
@@ -233,13 +181,7 @@ def open_benchmark(text: str, folder: Path, what: str = "BENCHMARK") -> Benchmar
     return benchmark
 
 
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
-
-
-def _cases(
-    csv: str, envs: str | None, categories: str | None, difficulties: str | None
-) -> tuple[Case, ...]:
+def _cases(csv: str, request: BenchmarkRequest) -> tuple[Case, ...]:
     """The prompts of --csv that the filters let through."""
     from p2p.benchmark.suite import SuiteError, chosen, load_suite
 
@@ -253,9 +195,9 @@ def _cases(
         raise UsageError(summary, str(error)) from error
     return chosen(
         cases,
-        envs=_listed(envs),
-        categories=_listed(categories),
-        difficulties=_listed(difficulties),
+        envs=request.filter_envs,
+        categories=request.filter_categories,
+        difficulties=request.filter_difficulties,
     )
 
 

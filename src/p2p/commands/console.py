@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from p2p.utils.subprocess_utils import interrupt_on_sigterm
 from unstable.commands.console import (
     CommandError,
     CommandGroup,
@@ -87,6 +88,22 @@ def expected(error: Exception) -> CommandError | None:
     return None
 
 
+def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> None:
+    """Run a program; what may go wrong in any command is one line, not a traceback."""
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    interrupt_on_sigterm()
+    try:
+        app(args=typed, prog_name=name)
+    except Exception as error:
+        known = expected(error)
+        if known is None:
+            raise
+        if "--json" in typed:
+            print_json({"error": str(known), "detail": known.detail})
+        complain(known)
+        sys.exit(known.status)
+
+
 def answer(value: Any, text: str, *, as_json: bool) -> None:
     """What a command came to: as JSON, or as a line."""
     if as_json:
@@ -128,17 +145,17 @@ def read_text(path: Path, what: str) -> str:
 
 def flag_names(context: typer.Context) -> dict[str, str]:
     """The flags of a command, by the names of its parameters."""
-    names = {
-        str(parameter.name): max(parameter.opts, key=len) for parameter in context.command.params
-    }
+    parameters = context.command.get_params(context)
+    names = {str(parameter.name): max(parameter.opts, key=len) for parameter in parameters}
     return {name: flag if flag[0] == "-" else flag.upper() for name, flag in names.items()}
 
 
 def flags_given(context: typer.Context) -> dict[str, str]:
     """Those of them that were typed."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
+    names = flag_names(context)
+    sources = {name: context.get_parameter_source(name) for name in names}
     typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
-    return {name: flag for name, flag in flag_names(context).items() if name in typed}
+    return {name.partition("__")[0]: names[name] for name in typed}
 
 
 @contextmanager

@@ -9,7 +9,15 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from p2p.commands.arguments import RunsDirOption, make_request, to_paste, with_flags
+from p2p.commands.arguments import (
+    RequestFlags,
+    RunsDirOption,
+    check_request,
+    make_request,
+    options_of,
+    read_prompt,
+    to_paste,
+)
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -22,39 +30,36 @@ from p2p.commands.console import (
     usage_errors,
 )
 from p2p.commands.scheduler import FORMATS, open_store
-from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from p2p.scheduler.controllers import JobOptions
-    from p2p.scheduler.records import JobSpec
+    from p2p.scheduler.controllers import JobOptions, JobRequest
+    from p2p.scheduler.records import JobRow, JobSpec
     from p2p.scheduler.store import Store
 
 COMMAND = "p2p.command"
-ANY_KIND = {
-    "cores", "gpus", "node", "priority", "attempts", "time_limit", "title", "watch", "runs_dir",
-    "as_json",
-}  # fmt: skip
-"""Parameters of every job."""
-OF_REWARD = {
-    "reward", "env_id", "total_timesteps", "total_timesteps_0", "total_timesteps_1", "settings",
-    "config", "preset", "videos",
-}  # fmt: skip
+ANY_KIND = {"time_limit", "title", "watch", "runs_dir", "as_json"}
+"""Parameters of every job, beside those of JobOptions."""
+OF_REWARD = {"reward", "env_id", "total_timesteps", "settings", "config", "preset", "videos"}
 NAMES = {
     "job_id": "--name",
     "run_id": "--name",
     "folder": "--name",
-    "nodes": "--node",
-    "max_attempts": "--attempts",
     "time_limit_s": "--time-limit",
     "command": "--",
 }
 """Fields of a job that no parameter is named after."""
 
 
-class WithCommand(TyperCommand):
+class SubmitCommand(RequestFlags, TyperCommand):
     """Keeps what stands after `--` apart: it is a command, not arguments of ours."""
+
+    def request(self) -> type[JobRequest]:
+        """See RequestFlags."""
+        from p2p.scheduler.controllers import JobRequest
+
+        return JobRequest
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click's Command."""
@@ -65,10 +70,8 @@ class WithCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@with_flags(OPTIONS)
 def submit(
     context: typer.Context,
-    options: dict[str, Any],
     prompt: Annotated[
         str | None,
         typer.Argument(help="What an agent should do, as for `p2p run`; `-` reads it."),
@@ -85,16 +88,6 @@ def submit(
             metavar="FILE", help="Self-play, as `unstable train` does.", show_default="none"
         ),
     ] = None,
-    cores: Annotated[int, typer.Option(metavar="N", help="Cores to reserve.")] = 1,
-    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs to reserve.")] = 0,
-    node: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NODE", help="Allowed node; repeatable.", show_default="any"),
-    ] = None,
-    priority: Annotated[int, typer.Option(metavar="-100..100", help="Higher goes first.")] = 0,
-    attempts: Annotated[
-        int, typer.Option(metavar="N", help="Maximum attempts, if it gets lost.")
-    ] = 3,
     time_limit: Annotated[
         float | None,
         typer.Option(metavar="MINUTES", help="Maximum run time.", show_default="no limit"),
@@ -135,26 +128,19 @@ def submit(
       p2p jobs submit --selfplay my_run.toml --gpus 1 --priority 5
       p2p jobs submit --cores 4 -- {python} -c "print(1)"
     """
-    from p2p.scheduler.controllers import JobOptions, command_job
+    from p2p.scheduler.controllers import JobOptions, JobRequest, command_job
     from p2p.scheduler.service import ensure_scheduler
     from p2p.scheduler.store import StoreError
 
-    command = tuple(context.meta.get(COMMAND, ()))
+    command, options = tuple(context.meta.get(COMMAND, ())), options_of(context)
     text = title or prompt or reward or (selfplay.name if selfplay else " ".join(command))
-    job_options = JobOptions(
-        cores=cores,
-        gpus=gpus,
-        priority=priority,
-        nodes=tuple(node or ()),
-        max_attempts=attempts,
-        time_limit_s=None if time_limit is None else time_limit * 60,
-        title=" ".join(text.split()),
-    )
+    job_options = _job_options(context, text, time_limit)
 
     def session(folder: Path) -> JobSpec:
         from p2p.scheduler.controllers import session_job
 
-        request = make_request(context, prompt, options)
+        request = make_request(JobRequest, context, prompt=read_prompt(prompt))
+        check_request(context, request)
         return session_job(request, folder, job_options)
 
     def training(folder: Path) -> JobSpec:
@@ -187,7 +173,8 @@ def submit(
     }
     kind = _only([kind for kind, (value, _, _) in kinds.items() if value is not None])
     _, allowed, make = kinds[kind]
-    extra = {n: flag for n, flag in flags_given(context).items() if n not in allowed | ANY_KIND}
+    allowed = allowed | ANY_KIND | JobOptions.model_fields.keys()
+    extra = {n: flag for n, flag in flags_given(context).items() if n not in allowed}
     if extra:
         raise UsageError(f"{', '.join(extra.values())}: not with {kind}")
     with open_store(runs_dir) as store:
@@ -203,15 +190,29 @@ def submit(
 
             follow(store, job.job_id)
         state = store.job(job.job_id)
-    if as_json:
-        runs = [{"run_id": run.run_id, "folder": run.folder} for run in job.runs]
-        ended = state.state if state else "pending"
-        print_json({"job_id": job.job_id, "kind": job.kind, "state": ended, "runs": runs})
-    elif not watch:
-        watching = escape(to_paste(f"p2p jobs show {job.job_id} --follow", runs_dir))
-        out.print(f"[bold]{job.job_id}[/]\nwatch it with: {watching}", soft_wrap=True)
+    if as_json or not watch:
+        _report(job, state, runs_dir, as_json=as_json)
     if watch and state is not None and state.state != "succeeded":
         raise typer.Exit(130 if state.state == "cancelled" else 1)
+
+
+def _report(job: JobSpec, row: JobRow | None, runs_dir: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        runs = [{"run_id": run.run_id, "folder": run.folder} for run in job.runs]
+        state = row.state if row else "pending"
+        print_json({"job_id": job.job_id, "kind": job.kind, "state": state, "runs": runs})
+    else:
+        watching = escape(to_paste(f"p2p jobs show {job.job_id} --follow", runs_dir))
+        out.print(f"[bold]{job.job_id}[/]\nwatch it with: {watching}", soft_wrap=True)
+
+
+def _job_options(context: typer.Context, title: str, minutes: float | None) -> JobOptions:
+    from p2p.scheduler.controllers import JobOptions
+
+    typed = {n: v for n, v in options_of(context).items() if n in JobOptions.model_fields}
+    limit = None if minutes is None else minutes * 60
+    with usage_errors(flag_names(context) | NAMES, formats=FORMATS):
+        return JobOptions(**typed, time_limit_s=limit, title=" ".join(title.split()))
 
 
 def _only(kinds: list[str]) -> str:

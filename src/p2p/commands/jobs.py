@@ -21,7 +21,7 @@ from p2p.commands.console import (
     out,
     print_json,
 )
-from p2p.commands.job_submit import WithCommand, submit
+from p2p.commands.job_submit import SubmitCommand, submit
 from p2p.commands.live import plain_table, state_text
 from p2p.commands.scheduler import find_job, open_store
 from unstable.utils.logging import printable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from p2p.scheduler.store import Store
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich")
-app.command(cls=WithCommand)(submit)
+app.command(cls=SubmitCommand)(submit)
 
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="Its name or the start of it, or `last`.")

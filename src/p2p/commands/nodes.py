@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
 
-from p2p.commands.arguments import RunsDirOption, to_paste, with_flags
+from p2p.commands.arguments import RequestFlags, RunsDirOption, options_of, to_paste
 from p2p.commands.console import (
     CommandError,
     CommandGroup,
@@ -22,7 +23,6 @@ from p2p.commands.console import (
 )
 from p2p.commands.live import plain_table
 from p2p.commands.scheduler import FORMATS, open_store
-from p2p.session.options import Option
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import NodeConfig
@@ -33,35 +33,16 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich
 CHECK_TIMEOUT_S = 60.0
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Its name.")]
-OPTIONS = (
-    Option("backend", "--backend", "local, ssh, ray or slurm.", "KIND", default="local"),
-    Option("cores", "--cores", "Cores for runs.", "N", int, default="local: all there are"),
-    Option("gpus", "--gpus", "GPUs for runs.", "N", int, default="0"),
-    Option("host", "--host", "ssh: its address.", "HOST", default="none"),
-    Option("port", "--port", "ssh: port.", "N", int, default="22"),
-    Option("user", "--user", "ssh: user name.", "NAME", default="yours"),
-    Option(
-        "base_dir", "--base-dir", "ssh: working folder there; slurm: a shared one.", "PATH",
-        default="none",
-    ),
-    Option(
-        "python", "--python", "Python there, with the dependencies of p2p.", "PATH",
-        default="this one",
-    ),
-    Option("key_file", "--key-file", "ssh: a private key.", "PATH", default="the usual ones"),
-    Option("known_hosts", "--known-hosts", "ssh: hosts to trust.", "PATH", default="the usual"),
-    Option("address", "--address", "ray: address of the cluster.", "ADDRESS", default="none"),
-    Option("partition", "--partition", "slurm: partition.", "NAME", default="the cluster's"),
-    Option(
-        "lease_s", "--lease", "ssh: seconds without contact after which runs end.", "S", float,
-        default="600",
-    ),
-    Option(
-        "enabled", "--enabled/--no-enabled", "Whether new runs may go there.", kind=bool,
-        default="on",
-    ),
-)  # fmt: skip
-"""The fields of a node."""
+
+
+class AddCommand(RequestFlags, TyperCommand):
+    """A command with the fields of a node."""
+
+    def request(self) -> type[NodeConfig]:
+        """See RequestFlags."""
+        from p2p.scheduler.records import NodeConfig
+
+        return NodeConfig
 
 
 @app.callback()
@@ -77,12 +58,10 @@ def nodes() -> None:
     """
 
 
-@app.command()
-@with_flags(OPTIONS)
+@app.command(cls=AddCommand)
 def add(
     context: typer.Context,
     node: NodeArgument,
-    options: dict[str, Any],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the node of that name.")
     ] = False,
@@ -100,6 +79,7 @@ def add(
     """
     from p2p.scheduler.records import NodeConfig
 
+    options = options_of(context)
     if "cores" not in options:
         if options.get("backend", "local") != "local":
             raise UsageError(f"--cores: say how many cores of {node[:100]} runs may have")

@@ -1,49 +1,78 @@
-"""`p2p run` and `p2p resume`: a prompt in, a judged policy out."""
+"""`p2p run`, `p2p resume` and the program run_session: a prompt in, a judged policy out."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
 
 from p2p.commands.arguments import (
+    RequestFlags,
     RunsDirOption,
     SessionArgument,
+    check_request,
     make_request,
     open_session,
+    options_of,
+    read_prompt,
     runs_folder,
-    with_flags,
 )
 from p2p.commands.console import (
     CommandError,
+    CommandGroup,
     JsonFlag,
     UnsafeFlag,
     UsageError,
     err,
     flag_names,
+    flags_given,
     print_json,
+    read_text,
+    run_app,
     shown,
     usage_errors,
 )
 from p2p.commands.steering import read_criteria
-from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from p2p.contracts import SessionResult
     from p2p.records.iteration_record import SessionRecord
+    from p2p.session.request import ResumeOptions, RunRequest
 
-AS_BEFORE = "as before"
+
+class RunCommand(RequestFlags, TyperCommand):
+    """A command with the options of a session."""
+
+    def request(self) -> type[RunRequest]:
+        """See RequestFlags."""
+        from p2p.session.request import RunRequest
+
+        return RunRequest
 
 
-@with_flags(OPTIONS)
+class ResumeCommand(RequestFlags, TyperCommand):
+    """A command with the options that may be different when a session is resumed."""
+
+    default = "as before"
+
+    def request(self) -> type[ResumeOptions]:
+        """See RequestFlags."""
+        from p2p.session.request import ResumeOptions
+
+        return ResumeOptions
+
+
 def run(
     context: typer.Context,
-    options: dict[str, Any],
     prompt: Annotated[
         str | None,
         typer.Argument(help="What the agent should do; `-` reads it from standard input."),
@@ -61,24 +90,6 @@ def run(
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Edit the criteria before training.")
     ] = False,
-    trainer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="local, or scheduled: on `p2p nodes`.",
-            show_default="local",
-            rich_help_panel="Training",
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Simulator; `p2p engines list`.",
-            show_default="by environment",
-            rich_help_panel="Training",
-        ),
-    ] = None,
     _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
@@ -106,50 +117,34 @@ def run(
     """
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
-    request = make_request(
-        context,
-        prompt,
-        options,
-        criteria=read_criteria(criteria),
-        trainer=trainer,
-        engine=engine,
-    )
-    folder = runs_folder(runs_dir)
-    with usage_errors(flag_names(context)):
-        from p2p.session.run_session import start_session
+    from p2p.session.request import RunRequest
 
-        try:
-            record = start_session(request, runs_dir=folder)
-        except OSError as error:
-            raise CommandError(f"--runs-dir: {folder} cannot be written: {error}") from error
+    request = make_request(
+        RunRequest, context, prompt=read_prompt(prompt), criteria=read_criteria(criteria)
+    )
+    check_request(context, request)
+    record = _start(context, request, runs_folder(runs_dir))
     parts = (f"[bold]{escape(request.prompt)}[/]", request.environment or "", shown(record.path))
     err.print("  ".join((parts[0], *(escape(part) for part in parts[1:] if part))), soft_wrap=True)
     _work(record, as_json=as_json, interactive=interactive)
 
 
+def _start(
+    context: typer.Context, request: RunRequest, folder: Path, session_id: str | None = None
+) -> SessionRecord:
+    """Make the session's folder."""
+    from p2p.session.start import start_session
+
+    with usage_errors(flag_names(context)):
+        try:
+            return start_session(request, session_id=session_id, runs_dir=folder)
+        except OSError as error:
+            raise CommandError(f"--runs-dir: {folder} cannot be written: {error}") from error
+
+
 def resume(
     context: typer.Context,
     session: SessionArgument,
-    max_iterations: Annotated[
-        int | None,
-        typer.Option(
-            "--iterations", "-n", metavar="N", help="A new limit.", show_default=AS_BEFORE
-        ),
-    ] = None,
-    budget_usd: Annotated[
-        float | None,
-        typer.Option(metavar="USD", help="A new budget, in total.", show_default=AS_BEFORE),
-    ] = None,
-    max_minutes: Annotated[
-        float | None,
-        typer.Option(metavar="MINUTES", help="A new time limit, in total.", show_default=AS_BEFORE),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", metavar="MODEL", help="Another model.", show_default=AS_BEFORE
-        ),
-    ] = None,
     runs_dir: RunsDirOption = None,
     _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
@@ -157,6 +152,7 @@ def resume(
     """Resume a session that was stopped, killed or out of budget.
 
     No finished phase is repeated, and no answer of a model is paid for twice.
+    Limits are in total; a session out of time gets as much again as at first.
 
     [bold]Examples[/]
 
@@ -164,8 +160,6 @@ def resume(
       p2p resume last --budget-usd 10 --iterations 8
       p2p resume last --max-minutes 60
     """
-    from p2p.session.agents import check_models
-
     record = open_session(session, runs_dir)
     theirs = record.path / "session_config.json"
     if not (record.path / "session.json").is_file() and theirs.is_file():
@@ -178,17 +172,18 @@ def resume(
             f"SESSION: {record.path} was made by `p2p train`: resume it with "
             f"p2p train --resume {shown(record.path)}/iter_1"
         )
-    changes = {
-        "max_iterations": max_iterations,
-        "budget_usd": budget_usd,
-        "max_minutes": max_minutes,
-        "model": model,
-    }
-    with usage_errors():
-        if model is not None:
-            check_models(model, "")
+    changes = _changes(context)
     err.print(escape(shown(record.path)), soft_wrap=True)
-    _work(record, as_json=as_json, resumed=True, changes=changes, names=flag_names(context))
+    _work(record, as_json=as_json, changes=changes, names=flag_names(context))
+
+
+def _changes(context: typer.Context) -> ResumeOptions:
+    from p2p.session.request import ResumeOptions
+
+    with usage_errors(flag_names(context)):
+        changes = ResumeOptions.model_validate(options_of(context))
+        changes.check_models()
+    return changes
 
 
 def _work(
@@ -196,8 +191,7 @@ def _work(
     *,
     as_json: bool,
     interactive: bool = False,
-    resumed: bool = False,
-    changes: Mapping[str, Any] | None = None,
+    changes: ResumeOptions | None = None,
     names: Mapping[str, str] | None = None,
 ) -> None:
     """Run the session in this process, with the live view, and report how it ended."""
@@ -205,25 +199,20 @@ def _work(
     from p2p.commands.session_progress import SessionProgress
     from p2p.commands.sessions import report
     from p2p.records.session_view import SessionView
-    from p2p.records.statuses import EXIT_BUSY, EXIT_CODES, RESUMABLE
+    from p2p.records.statuses import EXIT_CODES, RESUMABLE
     from p2p.scheduler.scheduled_trainer import make_trainer
     from p2p.session.context import accept
-    from p2p.session.endings import SessionBusy
-    from p2p.session.run_session import open_config
-    from p2p.session.run_session import run as run_session
-    from p2p.session.stopping import command_name, resume_command
+    from p2p.session.start import open_config
+    from p2p.session.start import run as run_session
+    from p2p.session.stopping import resume_command
 
-    try:
+    resumed = changes is not None
+    with _busy_or_unreadable(record):
         with usage_errors(names):
-            open_config(record, changes)
+            open_config(record, changes, resume=resumed)
         with SessionProgress(err, record) as view:
             review = view.paused(edit_criteria) if interactive else accept
             result = run_session(record, resume=resumed, review_intent=review, trainer=make_trainer)
-    except SessionBusy as error:
-        hint = f"watch it with `p2p show {command_name(record)} --follow`"
-        raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error
-    except OSError as error:
-        raise CommandError(f"{record.path}: {error}") from error
     if as_json:
         print_json({"session": str(record.path), **_absolute(record, result)})
     else:
@@ -240,9 +229,142 @@ def _work(
         raise typer.Exit(status)
 
 
+@contextmanager
+def _busy_or_unreadable(record: SessionRecord) -> Iterator[None]:
+    from p2p.records.statuses import EXIT_BUSY
+    from p2p.session.endings import SessionBusy
+    from p2p.session.stopping import command_name
+
+    try:
+        yield
+    except SessionBusy as error:
+        hint = f"watch it with `p2p show {command_name(record)} --follow`"
+        raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error
+    except OSError as error:
+        raise CommandError(f"{record.path}: {error}") from error
+
+
 def _absolute(record: SessionRecord, result: SessionResult) -> dict[str, Any]:
     return {
         **result.model_dump(mode="json"),
         "policy": str(record.path / result.policy) if result.policy else None,
         "videos": [str(record.path / video) for video in result.videos],
     }
+
+
+# --- python -m p2p.session.run_session ------------------------------------------------------------
+
+program = typer.Typer(
+    add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False, cls=CommandGroup
+)
+
+
+@program.command(cls=RunCommand, context_settings={"help_option_names": ["-h", "--help"]})
+def run_session(
+    context: typer.Context,
+    session_id: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the session.", show_default="a new one"),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What the agent should do; `-` reads it.", show_default="none"
+        ),
+    ] = None,
+    prompt_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A file with the prompt.", show_default="none"),
+    ] = None,
+    loop_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Fields of LoopConfig and TrainConfig: a file, the text, or `-`.",
+            show_default="none",
+        ),
+    ] = None,
+    runs_dir: RunsDirOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume it; other flags are changes.")
+    ] = False,
+    _unsafe_local: UnsafeFlag = 0,
+) -> None:
+    """Run one session without a live view.
+
+    The last line of standard output is the session's folder; everything else
+    goes to standard error. Exit status as of `p2p run`; all but 0, 2 and 11 can
+    be resumed.
+
+    [bold]Examples[/]
+
+      python -m p2p.session.run_session --prompt "hop" --env Hopper-v5
+      python -m p2p.session.run_session --prompt-file prompt.txt --loop-config loop.json
+      python -m p2p.session.run_session --prompt - --loop-config '{"seeds": 2}'
+      python -m p2p.session.run_session --session-id session_x --resume
+    """
+    from p2p.records.iteration_record import SessionRecord
+    from p2p.records.statuses import EXIT_CODES
+    from p2p.scheduler.scheduled_trainer import make_trainer
+    from p2p.session.request import ResumeOptions, RunRequest
+    from p2p.session.start import run as work
+    from p2p.settings import session_path
+
+    folder, changes = runs_folder(runs_dir), {}
+    if resume:
+        if session_id is None:
+            raise UsageError("--resume: name the session with --session-id")
+        allowed = {*ResumeOptions.model_fields, "session_id", "runs_dir", "resume", "_unsafe_local"}
+        if extra := [flag for n, flag in flags_given(context).items() if n not in allowed]:
+            raise UsageError(f"{', '.join(extra)}: cannot be changed in a session that has begun")
+        with usage_errors():
+            record = SessionRecord(folder / session_path(session_id))
+        changes = _changes(context).options()
+    else:
+        if prompt == loop_config == "-":
+            raise UsageError("only one of --prompt and --loop-config can come from standard input")
+        settings = _read_settings(loop_config)
+        stored = settings.pop("prompt", None)  # of a session_config.json
+        if prompt_file is not None and prompt is not None:
+            raise UsageError("--prompt, --prompt-file: give only one of them")
+        text = read_text(prompt_file, "--prompt-file") if prompt_file else prompt
+        request = make_request(RunRequest, context, settings, prompt=read_prompt(text or stored))
+        record = _start(context, request, folder, session_id)
+    err.print(f"session: {record.path}", soft_wrap=True, markup=False)
+    with _busy_or_unreadable(record), usage_errors():
+        result = work(record, resume=resume, trainer=make_trainer, **changes)
+    err.print(f"{result.status}: {result.message}", soft_wrap=True, markup=False)
+    print(record.path)  # noqa: T201 - the interface: the session's folder, last
+    raise typer.Exit(EXIT_CODES.get(result.status, 1))
+
+
+def _read_settings(source: str | None) -> dict[str, Any]:
+    """The JSON object that --loop-config names or is."""
+    from p2p.records.upstream import loop_fields
+
+    if source is None:
+        return {}
+    inline = source.lstrip().startswith("{")
+    text = source if inline else read_text(Path(source), "--loop-config")
+    try:
+        settings = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--loop-config: not JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise UsageError('--loop-config: not a JSON object, such as {"max_iterations": 3}')
+    fields, note = loop_fields(settings)
+    if note:
+        err.print(f"note: --loop-config: {note}", soft_wrap=True, markup=False)
+    return fields
+
+
+def run_program(arguments: Sequence[str] | None = None) -> None:
+    """Run the program, and end the process with its status."""
+    from p2p.session.stopping import kill_descendants
+
+    try:
+        run_app(program, "python -m p2p.session.run_session", arguments)
+    except SystemExit as end:
+        kill_descendants()
+        sys.stdout.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)  # threads may wait for a model

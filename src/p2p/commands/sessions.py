@@ -99,7 +99,7 @@ def show(
       p2p show session_20260101_120000_0123abcd --follow
       p2p show last --criteria > criteria.toml
     """
-    from p2p.agents.criteria_text import render_criteria
+    from p2p.agents.intent_elicitor import render_criteria
     from p2p.records.session_view import SessionView
 
     record = open_session(session, runs_dir)

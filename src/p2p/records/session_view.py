@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from p2p.analysis.series import number
+from p2p.analysis import number
 from p2p.analysis.training_dynamics import TrainingDynamics, analyze_training
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (

@@ -1,8 +1,8 @@
 """The sandbox that code written by a model runs in: training, validation and judges alike.
 
-``start`` runs ``module.main(payload, send)`` in a process of its own that first confines itself
-and only then imports the module, so that foreign code is called at full speed inside. The wall is
-the kernel's and holds against machine code as well; nothing depends on what Python forbids.
+``run_worker`` runs ``module.main(payload, send)`` in a process of its own that first confines
+itself and only then imports the module, so that foreign code is called at full speed inside. The
+wall is the kernel's and holds against machine code as well; nothing depends on what Python forbids.
 
 What it covers:
 
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from p2p.sandbox.launch import Layers as Layers
     from p2p.sandbox.launch import choose_unsafe_local as choose_unsafe_local
     from p2p.sandbox.launch import layers as layers
+    from p2p.sandbox.launch import run_worker as run_worker
     from p2p.sandbox.launch import start as start
     from p2p.sandbox.launch import start_gpu as start_gpu
     from p2p.sandbox.options import LIBRARIES_BYTES as LIBRARIES_BYTES
@@ -74,20 +75,22 @@ if TYPE_CHECKING:
     from p2p.sandbox.process import SandboxedProcess as SandboxedProcess
     from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
     from p2p.sandbox.results import copy_result as copy_result
+    from p2p.sandbox.results import message_reader as message_reader
     from p2p.sandbox.results import read_arrays as read_arrays
     from p2p.sandbox.results import read_message as read_message
     from p2p.sandbox.results import read_result as read_result
 
 _HOMES = {
     "ast_check": ("explain_problems", "find_problems"),
-    "launch": ("Layers", "choose_unsafe_local", "layers", "start", "start_gpu"),
+    "launch": ("Layers", "choose_unsafe_local", "layers", "run_worker", "start", "start_gpu"),
     "options": (
         "LIBRARIES_BYTES", "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit",
         "SandboxUnavailable", "is_unsafe_local", "set_unsafe_local", "unsafe_local_flags",
     ),
     "process": ("SandboxedProcess",),
     "results": (
-        "UntrustedResultError", "copy_result", "read_arrays", "read_message", "read_result"
+        "UntrustedResultError", "copy_result", "message_reader", "read_arrays", "read_message",
+        "read_result",
     ),
 }  # fmt: skip
 

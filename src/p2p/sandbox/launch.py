@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from p2p.sandbox import enter, gpu
 from p2p.sandbox.options import (
@@ -24,9 +24,12 @@ from p2p.sandbox.options import (
 from p2p.sandbox.process import SandboxedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+Message = TypeVar("Message")
 
 _START_SECONDS = 60.0
+_TICK_SECONDS = 0.5
 _FIXED_ENV = {
     "PATH": "/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -272,6 +275,31 @@ def start(module: str, payload: Mapping[str, Any], sandbox: Sandbox) -> Sandboxe
     return _start_process(module, payload, sandbox)
 
 
+def run_worker(
+    module: str,
+    payload: Mapping[str, Any],
+    sandbox: Sandbox,
+    *,
+    read: Callable[[bytes], Message],
+    on_message: Callable[[Message, SandboxedProcess], None],
+    on_tick: Callable[[], object] | None = None,
+) -> SandboxedProcess:
+    """Run a worker in a sandbox to its end, and return its process: how it ended, what it left.
+
+    ``read`` turns a line into a message, and ``on_message`` gets each in turn, while the worker
+    runs on; ``on_tick`` is called after each line and twice a second without one. What any of them
+    raises kills the worker: UntrustedResultError for what is no message of it.
+    """
+    with start(module, payload, sandbox) as process:
+        for line in process.lines(tick=None if on_tick is None else _TICK_SECONDS):
+            if on_tick is not None:
+                on_tick()
+            if line is not None:
+                on_message(read(line), process)
+        process.wait()
+    return process
+
+
 @dataclass(frozen=True, slots=True)
 class Layers:
     """What holds in a sandbox on this machine, as found by building one."""
@@ -315,6 +343,7 @@ def start_gpu() -> tuple[list[str], str]:
     """Start the GPU's driver in a sandbox: the names of GPUs, or why it cannot be used there."""
     if not gpu.present():
         return [], f"there is no {gpu.CONTROL}"
+    lines: list[bytes] = []
     with tempfile.TemporaryDirectory(prefix="p2p-sandbox-") as name:
         sandbox = Sandbox(
             folder=Path(name),
@@ -323,11 +352,12 @@ def start_gpu() -> tuple[list[str], str]:
             wall_seconds=_START_SECONDS,
         )
         try:
-            with start(gpu.__name__, {}, sandbox) as process:
-                lines = list(process.lines())
-                end = process.wait()
+            worker = run_worker(
+                gpu.__name__, {}, sandbox, read=bytes, on_message=lambda line, _: lines.append(line)
+            )
         except SandboxUnavailable as error:
             return [], str(error)
+    end = worker.wait()
     if not end.ok or not lines:
         return [], end.message
     return [str(each) for each in json.loads(lines[-1])], ""

@@ -16,12 +16,16 @@ import stat
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
+    from pydantic import TypeAdapter
+
+Message = TypeVar("Message")
 
 _NPZ_DTYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -99,6 +103,22 @@ def read_message(line: bytes, *, finite: bool = True) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         text = f"it sent something that is no message ({error}): {line[:200]!r}"
         raise UntrustedResultError(text) from error
+
+
+def message_reader(
+    messages: TypeAdapter[Message], *, finite: bool = False
+) -> Callable[[bytes], Message]:
+    """A ``read`` for ``run_worker``: lines as ``read_message`` reads them, validated."""
+
+    def read(line: bytes) -> Message:
+        message = read_message(line, finite=finite)
+        try:
+            return messages.validate_python(message)
+        except ValueError as error:
+            text = f"it sent something that is no message ({error}): {line[:200]!r}"
+            raise UntrustedResultError(text) from error
+
+    return read
 
 
 def _checked_object(value: Any, finite: bool, depth: int) -> dict[str, Any]:

@@ -8,13 +8,17 @@ node continues on another.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from p2p.contracts import utc_now
+from pydantic import Field
+
+from p2p.contracts import Record, utc_now
 from p2p.records.statuses import EXIT_CODES, STATUS
-from p2p.scheduler.records import JobSpec, RunSpec
+from p2p.scheduler.records import Id, JobSpec, RunSpec
+from p2p.session.request import SessionRequest
+from p2p.session.start import start_session
+from p2p.validation import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
     from p2p.records.iteration_record import SessionRecord
     from p2p.scheduler.records import JobKind
-    from p2p.session.request import SessionRequest
     from unstable.config import RunConfig
 
 SESSION_DONE = tuple(
@@ -33,22 +36,41 @@ SESSION_DONE = tuple(
 """A pass, or none within what it was given: either way there is a result."""
 
 
-@dataclass(frozen=True)
-class JobOptions:
+class JobOptions(Record):
     """How a job is to be run; the defaults are those of the records."""
 
-    cores: int = 1
-    gpus: int = 0
-    priority: int = 0
-    nodes: tuple[str, ...] = ()
-    max_attempts: int = 3
-    time_limit_s: float | None = None
+    cores: Annotated[int, Field(ge=1, le=4096), Flag("--cores", "Cores to reserve.", "N")] = 1
+    gpus: Annotated[int, Field(ge=0, le=64), Flag("--gpus", "GPUs to reserve.", "N")] = 0
+    nodes: Annotated[
+        tuple[Id, ...],
+        Field(max_length=100),
+        Flag("--node", "Allowed node; repeatable.", "NODE", "any"),
+    ] = ()
+    """Where it may run; empty: anywhere."""
+    priority: Annotated[
+        int, Field(ge=-100, le=100), Flag("--priority", "Higher goes first.", "-100..100")
+    ] = 0
+    max_attempts: Annotated[
+        int, Field(ge=1, le=100), Flag("--attempts", "Maximum attempts, if it gets lost.", "N")
+    ] = 3
+    time_limit_s: Annotated[float, Field(gt=0)] | None = None
     title: str = ""
+    """Shown in lists."""
 
     def of_run(self) -> dict[str, Any]:
         """What of it stands in each run."""
         names = ("cores", "gpus", "max_attempts", "time_limit_s")
         return {name: getattr(self, name) for name in names}
+
+
+class JobRequest(SessionRequest, JobOptions):
+    """A session that is to be a job."""
+
+    def job_options(self, **changes: Any) -> JobOptions:
+        """How the job is to be run, by default under the prompt as its title."""
+        values = {name: getattr(self, name) for name in JobOptions.model_fields}
+        title = self.title or self.prompt[:200]
+        return JobOptions.model_validate({**values, "title": title, **changes})
 
 
 def new_job_id(kind: JobKind) -> str:
@@ -103,8 +125,6 @@ def model_variables(loop: LoopConfig) -> tuple[str, ...]:
 
 def session_job(request: SessionRequest, runs_dir: Path, options: JobOptions) -> JobSpec:
     """Make a session, and a job that runs it; raises what `start_session` and `with_models` do."""
-    from p2p.session.run_session import start_session
-
     session = start_session(request.with_models(), runs_dir=runs_dir)
     return one_run_job("session", session_run(session, runs_dir, options), options)
 

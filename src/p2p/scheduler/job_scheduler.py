@@ -242,11 +242,10 @@ def work(
 
 
 def log_to_stderr() -> None:
-    """What happens to runs, and what goes wrong; not every connection that is made or closed."""
+    """What happens to runs, and what goes wrong."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True
     )
-    logging.getLogger("asyncssh").setLevel(logging.WARNING)
 
 
 def main(argv: list[str] | None = None) -> int:

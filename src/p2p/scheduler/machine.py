@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -55,4 +56,5 @@ def machine(requirements: Iterable[str] = ()) -> dict[str, Any]:
         "gpus": len(gpu_numbers()),
         "python": platform.python_version(),
         "missing": missing,
+        "rsync": shutil.which("rsync") is not None,
     }

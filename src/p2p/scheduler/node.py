@@ -7,16 +7,16 @@ nothing; launches are found by their names. An actor on a Ray cluster calls the 
     base/packages/<digest>/         this program, as its scheduler has it
     base/launches/<id>/             the folder of a launch
     base/launches/<id>/runs/        the runs folder of that launch alone
-    base/launches/<id>/incoming/    files on their way there
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,16 @@ from typing import Any
 from p2p.scheduler.launch import LaunchError, LaunchFile, LaunchFolder, forget_released
 from p2p.scheduler.machine import machine
 
+INCOMING, OUTGOING = "incoming.tar", "outgoing.tar"
+"""In the folder of a launch, on a node without SSH: files on their way."""
 
-def _prepare(launch: LaunchFolder) -> Any:
-    """What has become of it; if nothing yet, files can be sent to it."""
+
+def _prepare(launch: LaunchFolder, folder: str = "") -> Any:
+    """What has become of it; if nothing yet, files can be sent to its folder."""
     status = launch.status()
     if status.state == "absent":
         launch.make()
-        (launch.path / "incoming").mkdir(exist_ok=True)
+        (launch.runs_dir / folder).mkdir(parents=True, exist_ok=True)
     return asdict(status)
 
 
@@ -51,33 +54,33 @@ def _remove(launch: LaunchFolder) -> None:
     shutil.rmtree(launch.path, ignore_errors=True)
 
 
-def _scan(launch: LaunchFolder, folder: str, held: Mapping[str, Sequence[Any]]) -> Any:
-    """The files of a run's folder; see `copying.scan`."""
-    from p2p.scheduler import copying  # slow, and what is asked most often is for statuses
+def _pack(launch: LaunchFolder, folder: str, known: Mapping[str, tuple[int, int]]) -> int:
+    """Put what is not as `known` of a run's folder into an archive; returns the archive's size."""
+    from p2p.scheduler import transfer  # slow, and what is asked most often is for statuses
 
-    known = {path: copying.FileStamp(*stamp) for path, stamp in held.items()}
-    return copying.scan(launch.runs_dir / folder, known)
-
-
-def _read(launch: LaunchFolder, folder: str, path: str, offset: int, length: int) -> bytes:
-    from p2p.scheduler import copying
-
-    return copying.read_chunk(launch.runs_dir / folder / path, offset, length)
+    transfer.pack(launch.runs_dir / folder, launch.path / OUTGOING, known)
+    return (launch.path / OUTGOING).stat().st_size
 
 
-def _write(launch: LaunchFolder, name: str, data: bytes, offset: int) -> None:
-    """Part of a file that is sent; `place` puts it in its place."""
-    from p2p.scheduler import copying
+def _read(launch: LaunchFolder, offset: int, length: int) -> bytes:
+    """Part of what was packed."""
+    with (launch.path / OUTGOING).open("rb") as stream:
+        stream.seek(offset)
+        return stream.read(length)
 
-    copying.write_chunk(launch.path / "incoming" / name, data, offset)
+
+def _write(launch: LaunchFolder, data: bytes, offset: int) -> None:
+    """Add to an archive that is sent; `unpack` opens it."""
+    with (launch.path / INCOMING).open("r+b" if offset else "wb") as stream:
+        stream.seek(offset)
+        stream.write(data)
 
 
-def _place(launch: LaunchFolder, folder: str, files: Mapping[str, Sequence[Any]]) -> None:
-    """Move what was sent to its place; by its name in `incoming`, its path and time of change."""
-    from p2p.scheduler import copying
+def _unpack(launch: LaunchFolder, folder: str, *, keep: bool) -> None:
+    from p2p.scheduler import transfer
 
-    for name, (path, mtime_ns) in files.items():
-        copying.place(launch.runs_dir / folder, path, launch.path / "incoming" / name, mtime_ns)
+    transfer.unpack(launch.path / INCOMING, launch.runs_dir / folder, keep=keep)
+    (launch.path / INCOMING).unlink()
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -87,10 +90,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "log": LaunchFolder.read_log,
     "release": _release,
     "remove": _remove,
-    "scan": _scan,
+    "pack": _pack,
     "read": _read,
     "write": _write,
-    "place": _place,
+    "unpack": _unpack,
 }
 """What can be done with a launch."""
 
@@ -120,7 +123,11 @@ def main() -> None:
     # Whatever is wrong with a request is said to whoever made it.
     except (LaunchError, OSError, ValueError, KeyError, TypeError) as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    sys.stdout.write("\n" + json.dumps(answer, default=_encode) + "\n")
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, Field, model_validator
 
 from p2p.contracts import Record
+from p2p.validation import Flag
 
 MAX_NAME = 128
 OWN_FOLDER = "scheduler"
@@ -136,30 +137,49 @@ class NodeConfig(Record):
     """Where runs can be sent."""
 
     node_id: Id
-    backend: BackendName = "local"
-    cores: Annotated[int, Field(ge=1, le=1_000_000)]
-    gpus: Annotated[int, Field(ge=0, le=100_000)] = 0
-    enabled: bool = True
-    host: HostName | None = None
-    """ssh: where; ray: not used."""
-    port: Annotated[int, Field(ge=1, le=65535)] = 22
-    user: UserName | None = None
-    base_dir: AbsolutePath | None = None
+    backend: Annotated[BackendName, Flag("--backend", "local, ssh, ray or slurm.", "KIND")] = (
+        "local"
+    )
+    cores: Annotated[
+        int,
+        Field(ge=1, le=1_000_000),
+        Flag("--cores", "Cores for runs.", "N", "local: all there are"),
+    ]
+    gpus: Annotated[int, Field(ge=0, le=100_000), Flag("--gpus", "GPUs for runs.", "N")] = 0
+    host: Annotated[HostName | None, Flag("--host", "ssh: its address.", "HOST", "none")] = None
+    port: Annotated[int, Field(ge=1, le=65535), Flag("--port", "ssh: port.", "N")] = 22
+    user: Annotated[UserName | None, Flag("--user", "ssh: user name.", "NAME", "yours")] = None
+    base_dir: Annotated[
+        AbsolutePath | None,
+        Flag("--base-dir", "ssh: working folder there; slurm: a shared one.", "PATH", "none"),
+    ] = None
     """ssh: the folder of ours on the node. slurm: one that all nodes of the cluster see."""
-    python: AbsolutePath | None = None
-    """An interpreter there with our dependencies; None: the one this program runs in."""
-    key_file: AbsolutePath | None = None
-    """ssh: a private key; None: the agent's and the usual ones."""
-    known_hosts: AbsolutePath | None = None
-    """ssh: None means the user's own file. A host that is not in it is refused."""
-    address: (
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:/_-]*$", max_length=300)] | None
-    ) = None
-    """ray: the address of the cluster."""
-    partition: Id | None = None
-    """slurm: the partition; None: the cluster's default."""
-    lease_s: Annotated[float, Field(ge=5, le=86_400)] = 600.0
-    """ssh: a run that no scheduler has asked after for so long is ended by its node."""
+    python: Annotated[
+        AbsolutePath | None,
+        Flag("--python", "Python there, with the dependencies of p2p.", "PATH", "this one"),
+    ] = None
+    key_file: Annotated[
+        AbsolutePath | None, Flag("--key-file", "ssh: a private key.", "PATH", "the usual ones")
+    ] = None
+    known_hosts: Annotated[
+        AbsolutePath | None, Flag("--known-hosts", "ssh: hosts to trust.", "PATH", "the usual")
+    ] = None
+    """A host that is not in it is refused."""
+    address: Annotated[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:/_-]*$", max_length=300)] | None,
+        Flag("--address", "ray: address of the cluster.", "ADDRESS", "none"),
+    ] = None
+    partition: Annotated[
+        Id | None, Flag("--partition", "slurm: partition.", "NAME", "the cluster's")
+    ] = None
+    lease_s: Annotated[
+        float,
+        Field(ge=5, le=86_400),
+        Flag("--lease", "ssh: seconds without contact after which runs end.", "S"),
+    ] = 600.0
+    enabled: Annotated[bool, Flag("--enabled/--no-enabled", "Whether new runs may go there.")] = (
+        True
+    )
 
     @model_validator(mode="after")
     def _has_what_its_backend_needs(self) -> NodeConfig:

@@ -75,7 +75,7 @@ def status_of(error: BaseException) -> StatusLiteral:
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), "error")
 
 
-def came_of_interrupt(error: BaseException) -> bool:
+def caused_by_interrupt(error: BaseException) -> bool:
     """Whether something was interrupted and made another error of it, as a C module's import."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, KeyboardInterrupt):

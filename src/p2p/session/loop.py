@@ -24,7 +24,7 @@ from p2p.session.endings import (
     InvalidCode,
     SessionBusy,
     SessionCancelled,
-    came_of_interrupt,
+    caused_by_interrupt,
     is_expected,
     message_of,
     status_of,
@@ -90,13 +90,13 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
         with heartbeat(session, context.switch, clock):
             try:
                 emit("session.started", resumed=last_event(session.events_path) is not None)
-                _needs_time(context, clock)
+                check_time_limit(context, clock)
                 context = choose_environment(context)
                 forgiven = _look_again(context) if gave_up else 0
                 status, message = _phases(context, clock, forgiven)
             except BaseException as error:
                 with context.switch.polled():
-                    ended = _why(context, error, clock)
+                    ended = resolve_end_cause(context, error)
                     result = _end(context, status_of(ended), message_of(ended), clock, ended)
                 if not is_expected(ended):
                     raise
@@ -105,19 +105,20 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
                 return _end(context, status, message, clock)
 
 
-def _needs_time(context: SessionContext, clock: Clock) -> None:
+def check_time_limit(context: SessionContext, clock: Clock) -> None:
+    """Raise TimeExhausted if the session has no time left."""
     if clock.is_over():
-        raise time_exhausted(context.session, context.config, clock.seconds())
+        raise time_exhausted(context.session, context.config)
 
 
-def _why(context: SessionContext, error: BaseException, clock: Clock) -> BaseException:
-    """What ended the session: what was stopped does not know why, and may have failed of it."""
-    failed_of_it = context.switch.cancelled() and came_of_interrupt(error)
-    if status_of(error) != "cancelled" and not failed_of_it:
+def resolve_end_cause(context: SessionContext, error: BaseException) -> BaseException:
+    """What ended the session: an interrupted phase may raise any error, or a cancel for a limit."""
+    interrupted = context.switch.cancelled() and caused_by_interrupt(error)
+    if status_of(error) != "cancelled" and not interrupted:
         return error
     if context.switch.out_of_time:
-        return time_exhausted(context.session, context.config, clock.seconds())
-    return SessionCancelled() if failed_of_it else error
+        return time_exhausted(context.session, context.config)
+    return SessionCancelled() if interrupted else error
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from p2p.agents.builtin.training import settings_for
-from p2p.agents.criteria_text import with_criteria, with_visual_criteria
+from p2p.agents.builtin.criteria import settings_for
+from p2p.agents.intent_elicitor import with_criteria, with_visual_criteria
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
 from p2p.event_log import emit, span

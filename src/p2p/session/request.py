@@ -11,23 +11,17 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from p2p.config import LoopConfig, TrainConfig, VisualCriterion
 from p2p.contracts import Criterion, Record, RunConfigEntry, did_you_mean, field_error
-from p2p.session.options import ALIASES, OPTIONS, REPEATABLE
 from p2p.settings import get_settings
+from p2p.validation import Flag, flags_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from p2p.contracts import SessionConfig
-
-CHANGEABLE = (
-    "max_iterations", "budget_usd", "max_minutes", "model", "vlm_model", "thinking_effort",
-    "pass_threshold", "trainer", "max_parallel", "cores_per_run", "videos",
-)  # fmt: skip
-"""What may be changed when a session is resumed: nothing trained or written depends on it."""
 
 VARIATIONS: tuple[tuple[str, str, Mapping[str, float]], ...] = (
     ("fast", "three times the learning rate", {"learning_rate": 3.0}),
@@ -42,69 +36,182 @@ STAND_IN = TrainConfig().env_id
 """The environment of a LoopConfig while the session's own is still to be chosen."""
 
 
-def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {ALIASES.get(name, name): value for name, value in values.items()}
-
+TRAINING, MODELS, JUDGING, SWITCHES = "Training", "Models and budget", "Judging", "On or off"
+"""Panels of the help."""
 
 ModelName = Annotated[str, Field(max_length=200)]
 
 
-class SessionOptions(Record):
-    """What may be chosen for every session; None: the default. `ALIASES` are accepted, too."""
+def _split_seeds(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        numbers = tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise ValueError(f"{value!r}: write a number, or a list such as 1,5,7") from None
+    return numbers if "," in value else numbers[0]
 
-    model: ModelName | None = None
-    vlm_model: ModelName | None = None
-    max_iterations: int | None = None
-    total_timesteps: int | None = None
-    configs: int | None = None
-    seeds: int | tuple[int, ...] | None = None
-    candidates: int | None = None
-    pass_threshold: float | None = None
-    use_zoo_preset: bool | None = None
-    hp_tuning: bool | None = None
-    thinking_effort: Annotated[str, Field(max_length=20)] | None = None
-    use_code_judge: bool | None = None
-    review_reward: bool | None = None
-    review_judge: bool | None = None
-    refined_initial_frame: bool | None = None
-    motion_trail: bool | None = None
-    visual_criteria: Annotated[tuple[VisualCriterion, ...], Field(max_length=10)] | None = None
-    judge_episodes: int | None = None
-    confirm_episodes: int | None = None
-    budget_usd: float | None = None
-    """For each session."""
-    max_minutes: float | None = None
+
+class ResumeOptions(Record):
+    """What may be different when a session is resumed: nothing trained or written depends on it.
+
+    None: as before, or the default. `ALIASES` are accepted, too. A session that has used up its
+    time gets as much again as at first, unless a limit is given.
+    """
+
+    model: Annotated[
+        ModelName | None,
+        Flag("--model", "Language model.", "MODEL", "first provider with a key, else builtin",
+             MODELS, short="-m"),
+    ] = None  # fmt: skip
+    vlm_model: Annotated[
+        ModelName | None,
+        Flag("--vlm", "Model that judges the videos.", "MODEL", "none", MODELS,
+             older=("--vlm-model",)),
+    ] = None  # fmt: skip
+    thinking_effort: Annotated[
+        str | None,
+        Field(max_length=20),
+        Flag("--thinking", "Of authors: off, minimal, low, medium, high, xhigh, max.", "EFFORT",
+             panel=MODELS, older=("--thinking-effort",)),
+    ] = None  # fmt: skip
+    max_iterations: Annotated[
+        int | None,
+        Field(ge=1),
+        Flag("--iterations", "Maximum number of iterations.", "N", panel=TRAINING, short="-n",
+             older=("--max-iterations",)),
+    ] = None  # fmt: skip
+    max_minutes: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False),
+        Flag("--max-minutes", "Maximum working time.", "MINUTES", "no limit", TRAINING),
+    ] = None
     """For each session, over all its processes."""
-    videos: bool | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Further fields of TrainConfig and LoopConfig."""
+    budget_usd: Annotated[
+        float | None,
+        Field(ge=0, allow_inf_nan=False),
+        Flag("--budget-usd", "Maximum spent on models.", "USD", "no limit", MODELS),
+    ] = None
+    """For each session."""
+    pass_threshold: Annotated[
+        float | None,
+        Field(gt=0, le=1, allow_inf_nan=False),
+        Flag("--threshold", "Score per hard criterion.", "0..1", panel=JUDGING,
+             older=("--pass-threshold",)),
+    ] = None  # fmt: skip
+    cores_per_run: Annotated[
+        int | None, Flag("--cores-per-run", "Cores of each run; 0: chosen.", "N", panel=TRAINING)
+    ] = None
+    videos: Annotated[
+        bool | None,
+        Flag("--videos/--no-videos", "Render evaluation episodes.", panel=SWITCHES),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
-    def _under_one_name(cls, values: Any) -> Any:
-        """Aliases become fields, and so do the settings that are needed before the others."""
-        if not isinstance(values, dict):
-            return values
-        fields = _fields(values)
-        if isinstance(settings := fields.get("settings"), dict):
-            settings = _fields(settings)
-            early = [n for n in ("model", "vlm_model", "env_id") if n in cls.model_fields]
-            for name in early:
-                if name in settings and fields.get(name) is None:
-                    fields[name] = settings[name]
-            fields["settings"] = {n: v for n, v in settings.items() if n not in early}
-        return fields
+    def _rename_aliases(cls, values: Any) -> Any:
+        return rename_aliases(values) if isinstance(values, dict) else values
 
     def options(self) -> dict[str, Any]:
-        """As `loop_config` takes them."""
-        names = set(SessionOptions.model_fields) - {"settings"}
-        return self.settings | self.model_dump(include=names, exclude_none=True)
+        """The options that are given, as `loop_config` and `with_changes` take them."""
+        return self.model_dump(exclude_none=True)
 
     def check_models(self) -> None:
         """Raise an InferenceError if a model that is named cannot be asked."""
         from p2p.session.agents import check_models
 
         check_models(self.model or "", self.vlm_model or "")
+
+
+class SessionOptions(ResumeOptions):
+    """What may be chosen for every session; None: the default."""
+
+    total_timesteps: Annotated[
+        int | None,
+        Flag("--steps", "Environment steps of each run.", "N", "by environment", TRAINING,
+             older=("--timesteps", "--total-timesteps")),
+    ] = None  # fmt: skip
+    configs: Annotated[
+        int | None,
+        Flag("--configs", "Hyperparameter settings side by side.", "N", panel=TRAINING,
+             older=("--num-configs",)),
+    ] = None  # fmt: skip
+    seeds: Annotated[
+        int | tuple[int, ...] | None,
+        BeforeValidator(_split_seeds, json_schema_input_type=int | tuple[int, ...] | None),
+        Flag("--seeds", "Number of seeds, or a list: 1,5,7.", "N|LIST", panel=TRAINING,
+             one_text=True),
+    ] = None  # fmt: skip
+    candidates: Annotated[
+        int | None,
+        Flag("--candidates", "Rewards an iteration chooses from; 0: chosen.", "N", panel=TRAINING),
+    ] = None
+    use_zoo_preset: Annotated[
+        bool | None,
+        Flag("--zoo-preset/--no-zoo-preset", "RL Zoo's preset: longer runs.", panel=SWITCHES,
+             older=("--use-zoo-preset",)),
+    ] = None  # fmt: skip
+    hp_tuning: Annotated[
+        bool | None,
+        Flag("--hp-tuning/--no-hp-tuning", "Revise hyperparameters, too.", panel=SWITCHES),
+    ] = None
+    use_code_judge: Annotated[
+        bool | None,
+        Flag("--code-judge/--no-code-judge", "Off: only the VLM judges.", panel=SWITCHES,
+             older=("--use-code-judge",)),
+    ] = None  # fmt: skip
+    review_reward: Annotated[
+        bool | None,
+        Flag("--review-reward/--no-review-reward", "Review each reward.", panel=SWITCHES),
+    ] = None
+    review_judge: Annotated[
+        bool | None,
+        Flag("--review-judge/--no-review-judge", "Review each judge.", panel=SWITCHES),
+    ] = None
+    refined_initial_frame: Annotated[
+        bool | None,
+        Flag("--initial-frame/--no-initial-frame", "VLM: parts are named.", panel=SWITCHES,
+             older=("--refined-initial-frame",)),
+    ] = None  # fmt: skip
+    motion_trail: Annotated[
+        bool | None,
+        Flag("--motion-trail/--no-motion-trail", "VLM: all poses at once.", panel=SWITCHES,
+             older=("--motion-trail-dual",)),
+    ] = None  # fmt: skip
+    visual_criteria: Annotated[
+        tuple[VisualCriterion, ...] | None,
+        Field(max_length=10),
+        Flag("--visual-criteria", "Must be seen; or @FILE.", "TEXT", "none", JUDGING),
+    ] = None
+    judge_episodes: Annotated[
+        int | None, Flag("--judge-episodes", "Episodes a run is judged on.", "N", panel=JUDGING)
+    ] = None
+    confirm_episodes: Annotated[
+        int | None,
+        Flag("--confirm-episodes", "Held-out seeds that confirm a pass.", "N", panel=JUDGING),
+    ] = None
+    settings: Annotated[
+        dict[str, Any],
+        Flag("--set", "A field of TrainConfig or LoopConfig.", "FIELD=VALUE", "none", TRAINING),
+    ] = Field(default_factory=dict)
+    """Further fields of TrainConfig and LoopConfig."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lift_settings(cls, values: Any) -> Any:
+        """Settings that are needed before the others become fields."""
+        if not isinstance(values, dict) or not isinstance(values.get("settings"), dict):
+            return values
+        values, settings = rename_aliases(values), rename_aliases(values["settings"])
+        early = [n for n in ("model", "vlm_model", "env_id") if n in cls.model_fields]
+        lifted = {n: settings[n] for n in early if n in settings and values.get(n) is None}
+        kept = {n: v for n, v in settings.items() if n not in early}
+        return {**values, **lifted, "settings": kept}
+
+    def options(self) -> dict[str, Any]:
+        """The options that are given, as `loop_config` takes them."""
+        names = SessionOptions.model_fields.keys() - {"settings"}
+        return self.settings | self.model_dump(include=names, exclude_none=True)
 
     def with_models(self) -> Self:
         """With both models by their full names: a node may have other keys and settings.
@@ -123,27 +230,63 @@ class SessionRequest(SessionOptions):
     """A session that is to be started."""
 
     prompt: Annotated[str, Field(min_length=1, max_length=4000)]
-    env_id: Annotated[str, Field(max_length=200)] | None = None
+    env_id: Annotated[
+        str | None,
+        Field(max_length=200),
+        Flag("--env", "Environment; `p2p envs` lists them.", "ID", "chosen from the prompt",
+             TRAINING, short="-e"),
+    ] = None  # fmt: skip
     """None: chosen from the prompt."""
     criteria: tuple[Criterion, ...] | None = None
     """None: written by the model."""
-    cores_per_run: int | None = None
 
     @field_validator("prompt", mode="before")
     @classmethod
-    def _on_one_line(cls, prompt: Any) -> Any:
+    def _join_lines(cls, prompt: Any) -> Any:
         return " ".join(prompt.split()) if isinstance(prompt, str) else prompt
-
-    def options(self) -> dict[str, Any]:
-        """As `loop_config` takes them."""
-        cores = {} if self.cores_per_run is None else {"cores_per_run": self.cores_per_run}
-        return super().options() | cores
 
     @property
     def environment(self) -> str | None:
         """Also where a whole TrainConfig names it; None: it is to be chosen."""
         train = self.settings.get("train")
         return self.env_id or (train.get("env_id") if isinstance(train, dict) else None)
+
+
+class RunOptions(Record):
+    """How this process trains; a job trains on the cores that it has."""
+
+    trainer: Annotated[
+        str | None,
+        Flag("--trainer", "local, or scheduled: on `p2p nodes`.", "NAME", panel=TRAINING),
+    ] = None
+    engine: Annotated[
+        str | None,
+        Flag("--engine", "Simulator; `p2p engines list`.", "NAME", "by environment", TRAINING),
+    ] = None
+
+
+class RunRequest(SessionRequest, RunOptions):
+    """A session that this process works on."""
+
+    def options(self) -> dict[str, Any]:
+        """The options that are given, as `loop_config` takes them."""
+        own = self.model_dump(include=set(RunOptions.model_fields), exclude_none=True)
+        return super().options() | own
+
+
+FLAGS = flags_of(RunRequest)
+ALIASES = {
+    name.split("/")[0].removeprefix("--").replace("-", "_"): field
+    for field, flag in FLAGS.items()
+    for name in (flag.name, *flag.older)
+    if field not in ("env_id", "settings")
+}
+"""Other names of fields, as flags have them: `steps` is `total_timesteps`."""
+
+
+def rename_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values under the names of fields."""
+    return {ALIASES.get(name, name): value for name, value in values.items()}
 
 
 def loop_config(env_id: str | None, /, **options: Any) -> LoopConfig:
@@ -156,7 +299,7 @@ def loop_config(env_id: str | None, /, **options: Any) -> LoopConfig:
     model that judges videos comes from the settings unless it is given.
     Raises ValueError (pydantic.ValidationError is one) that names what is wrong.
     """
-    values = {name: value for name, value in _fields(options).items() if value is not None}
+    values = {name: value for name, value in rename_aliases(options).items() if value is not None}
     if "train" in values:  # which is then not made of anything
         values["use_zoo_preset"] = False
     known = {**LoopConfig.model_fields, **TrainConfig.model_fields}
@@ -247,7 +390,7 @@ def command_line(config: SessionConfig, folder: Path) -> str:
 
     Options stand there where they differ from the defaults, which are not those of the settings.
     """
-    loop, flags = config.loop, {option.field: option.flag for option in OPTIONS}
+    loop, flags = config.loop, {field: flag.name for field, flag in FLAGS.items()}
     values = loop.model_dump(mode="json")
     train, fixed = values["train"], {name: values["train"][name] for name in loop.fixed}
     words = [flags["env_id"], config.env_id] if config.env_id else []
@@ -279,7 +422,7 @@ def command_line(config: SessionConfig, folder: Path) -> str:
 
 
 def _as_flag(flag: str | None, name: str, value: Any) -> list[str]:
-    if flag is not None and name in REPEATABLE:
+    if flag is not None and name == "visual_criteria":
         return [word for each in value for word in (flag, each)]
     if flag is None or isinstance(value, list | dict):
         return [f"--set={name}={_as_setting(value)}"]
@@ -298,16 +441,11 @@ def _as_setting(value: Any) -> str:
     return json.dumps(value)
 
 
-def with_changes(config: SessionConfig, changes: Mapping[str, Any]) -> SessionConfig:
-    """A session that is resumed with other limits; raises ValueError for what cannot change."""
-    values = {name: value for name, value in _fields(changes).items() if value is not None}
+def with_changes(config: SessionConfig, changes: ResumeOptions) -> SessionConfig:
+    """A session that is resumed with other limits; raises ValueError where they do not fit."""
+    values = changes.options()
     if not values:
         return config
-    if fixed := sorted(values.keys() - set(CHANGEABLE)):
-        raise ValueError(
-            f"{', '.join(fixed)} cannot be changed in a session that has begun, only "
-            f"{', '.join(CHANGEABLE)}"
-        )
     loop = LoopConfig.model_validate({**config.loop.model_dump(), **values})
     first = config.first_minutes
     if first is None and loop.max_minutes != config.loop.max_minutes:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from p2p.agents.gradients import falling, rising_share
-from p2p.agents.reward_source import reward_digest
-from p2p.agents.reward_weights import reweighted, terms_serving
+from p2p.agents.reward_source import reward_digest, reweighted, terms_serving
 from p2p.contracts import (
     AuthoredCode,
     AuthoringStep,

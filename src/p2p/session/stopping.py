@@ -17,7 +17,6 @@ from p2p.records.loop_files import ClockReading
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import CANCELLABLE
 from p2p.session.endings import SessionCancelled, TimeExhausted
-from p2p.session.request import minutes_to_resume
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
@@ -203,29 +202,23 @@ class Clock:
         session.clock.save(ClockReading(seconds=self.seconds()))
 
 
-def time_exhausted(session: SessionRecord, config: SessionConfig, seconds: float) -> TimeExhausted:
+def time_exhausted(session: SessionRecord, config: SessionConfig) -> TimeExhausted:
     """What to say when the time is used up, and how to resume."""
     limit = config.loop.max_minutes or 0.0
     return TimeExhausted(
         f"its time of {limit:g} minute{'' if limit == 1 else 's'} is used up; "
-        f"`{resume_command(session, seconds)}` resumes it"
+        f"`{resume_command(session)}` gives it as much again"
     )
 
 
-def resume_command(session: SessionRecord, seconds: float = 0.0) -> str:
-    """What to type to resume a session, with the options without which nothing would be done.
-
-    `seconds` is how long it was worked on, where its files do not say so yet.
-    """
+def resume_command(session: SessionRecord) -> str:
+    """What to type to resume a session, with the options without which nothing would be done."""
     config, options = session.config.read(), ""
     if config is not None:
-        minutes = minutes_to_resume(config, max(seconds, worked_s(session)))
-        if minutes != config.loop.max_minutes:
-            options += f" --max-minutes {minutes:g}"
         iterations = SessionView(session).iterations.values()
         judged = [each.number for each in iterations if each.judgment]
         if max(judged, default=0) >= config.loop.max_iterations:
-            options += f" --iterations {config.loop.max_iterations + 1}"
+            options = f" --iterations {config.loop.max_iterations + 1}"
     return f"p2p resume {command_name(session)}{options}"
 
 

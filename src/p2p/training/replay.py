@@ -5,22 +5,21 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from p2p import files
 from p2p.config import TrainConfig
-from p2p.contracts import ROLLOUT_LABELS, EvalReady, EvalResult, Failed
+from p2p.contracts import ROLLOUT_LABELS, EvalReady, EvalResult, Failed, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import (
-    LIBRARIES_BYTES,
     Sandbox,
     SandboxedProcess,
     UntrustedResultError,
     read_arrays,
+    run_worker,
 )
-from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.engines.facts import surroundings
-from p2p.training.envs.registry import own_folders
 from p2p.training.policies.policy import Policy, PolicyFileError
 from p2p.training.runner import (
     WORKER_ENVIRONMENT,
@@ -94,29 +93,23 @@ def replay(
             "folder": name,
             "replay": {"episodes": episodes, "seed": seed, "step": step},
         }
-        engine = surroundings(config.engine, folder, config.device)
-        sandbox = Sandbox(
-            folder=folder,
-            stall_seconds=120 + engine.start_seconds,
-            wall_seconds=longest_evaluation_s(config, episodes) + engine.start_seconds,
+        sandbox = surroundings(config.engine, folder, config.device).sandbox(
+            folder,
+            stall_seconds=120,
+            wall_seconds=longest_evaluation_s(config, episodes),
             max_lines=MAX_SIGNS,
-            address_bytes=LIBRARIES_BYTES,
-            python=engine.python,
-            gpu=engine.gpu,
-            memory_bytes=(8 << 30) + engine.memory_bytes,
-            readable=engine.readable,
-            import_paths=own_folders(),
-            env={**WORKER_ENVIRONMENT, **engine.env},
+            memory_bytes=8 << 30,
+            disk_bytes=2 << 30,
+            env=WORKER_ENVIRONMENT,
         )
         try:
-            with start_sandbox(WORKER_MODULE, payload, sandbox) as process:
-                ready = _follow(process)
-                trajectories = {
-                    label: RecordedEpisode.from_arrays(
-                        read_arrays(process.folder, file, max_bytes=MAX_BYTES)
-                    )
-                    for label, file in ready.trajectory_files.items()
-                }
+            ready, left = _play(payload, sandbox)
+            trajectories = {
+                label: RecordedEpisode.from_arrays(
+                    read_arrays(left.folder, file, max_bytes=MAX_BYTES)
+                )
+                for label, file in ready.trajectory_files.items()
+            }
         except (UntrustedResultError, TrajectoryFileError) as error:
             raise TrainingFailed("reward", f"what playing left cannot be used: {error}") from error
     if set(trajectories) != set(ROLLOUT_LABELS):
@@ -124,18 +117,21 @@ def replay(
     return ReplayResult(step, ready.result, trajectories)
 
 
-def _follow(process: SandboxedProcess) -> EvalReady:
-    """Read the process to its end; returns what it reported."""
+def _play(payload: dict[str, Any], sandbox: Sandbox) -> tuple[EvalReady, SandboxedProcess]:
+    """Play to the end; returns what was reported, and the process that left the files."""
     ready: EvalReady | None = None
-    for line in process.lines():
-        match parse_message(line):
-            case Failed() as failure:
-                raise TrainingFailed(failure.kind, failure.message, failure.traceback)
-            case EvalReady() as message:
+
+    def take(message: WorkerMessage, _: SandboxedProcess) -> None:
+        nonlocal ready
+        match message:
+            case Failed():
+                raise TrainingFailed(message.kind, message.message, message.traceback)
+            case EvalReady():
                 ready = message
-    end = process.wait()
+
+    process = run_worker(WORKER_MODULE, payload, sandbox, read=parse_message, on_message=take)
     if ready is None:
-        raise TrainingFailed(
-            "reward", f"playing ended ({end.reason}): {end.message}", end.output_tail
-        )
-    return ready
+        end = process.wait()
+        text = f"playing ended ({end.reason}): {end.message}"
+        raise TrainingFailed("reward", text, end.output_tail)
+    return ready, process

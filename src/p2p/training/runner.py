@@ -29,14 +29,13 @@ from p2p.contracts import (
 )
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import (
-    LIBRARIES_BYTES,
     Sandbox,
     SandboxedProcess,
     SandboxExit,
     SandboxUnavailable,
     UntrustedResultError,
+    run_worker,
 )
-from p2p.sandbox import start as start_sandbox
 from p2p.settings import get_settings
 from p2p.training.checkpoints import (
     START_POLICY,
@@ -51,7 +50,7 @@ from p2p.training.checkpoints import (
 from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
 from p2p.training.engines.facts import policy_metadata, surroundings
 from p2p.training.engines.table import is_engine
-from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
+from p2p.training.envs.registry import UnknownEnvironmentError
 from p2p.training.metrics import RunMetrics
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
 from p2p.training.video.rendering import RenderQueue
@@ -66,7 +65,6 @@ SAC_ENVIRONMENT = {**WORKER_ENVIRONMENT, "NPROC": "2"}
 """Its updates are large enough for a second thread. Always two, on any number of cores: an update
 of a wide network rounds differently with another number."""
 HEARTBEAT_S = 5.0
-TICK_S = 0.5
 ON_THE_WAY = ("median",)
 """The episodes filmed of an intermediate checkpoint; of the selected one, all are."""
 
@@ -259,14 +257,10 @@ class _Run:
     def train(self) -> TrainSummary:
         began = time.monotonic()
         try:
-            with (
-                RenderQueue(
-                    self.record, self.config.env_id, enabled=self.options.videos
-                ) as renders,
-                self._start() as process,
-            ):
-                self._follow(process, renders)
-                end = process.wait()
+            with RenderQueue(
+                self.record, self.config.env_id, enabled=self.options.videos
+            ) as renders:
+                end = self._run_worker(renders)
                 if self.started is None or self.finished is None:
                     raise self._failure(end)
                 summary = self._summary(self.started, self.finished)
@@ -286,7 +280,46 @@ class _Run:
             }
         )
 
-    def _start(self) -> SandboxedProcess:
+    def _run_worker(self, renders: RenderQueue) -> SandboxExit:
+        """Train in the sandbox, publishing what the trainer's messages announce."""
+        messages = TrainerMessages(self.config)
+
+        def read(line: bytes) -> WorkerMessage:
+            message = messages.read(line)
+            if isinstance(message, ScalarsReady | EvalReady):
+                self.published += 2 * len(line)  # to scalars.jsonl and to TensorBoard's files
+            return message
+
+        def take(message: WorkerMessage, process: SandboxedProcess) -> None:
+            self._take(message, process.folder, renders)
+            process.charge(self.published)  # as if it had written all of it
+            if self.published > self.options.disk_bytes:
+                raise UntrustedResultError(
+                    f"checkpoints and metrics take more than {self.options.disk_bytes:,} bytes"
+                )
+            self.on_message(message)
+
+        payload = {
+            "config": self.config.model_dump(mode="json"),
+            "reward_code": self.reward_code,
+            "folder": str(self.record.work_dir.absolute()),
+            "until": self.options.until,
+        }
+        try:
+            return run_worker(
+                WORKER_MODULE,
+                payload,
+                self._prepare_sandbox(),
+                read=read,
+                on_message=take,
+                on_tick=lambda: renders.advance() if self._beat() else None,
+            ).wait()
+        finally:
+            if self.metrics is not None:
+                self.warnings += self.metrics.close()
+
+    def _prepare_sandbox(self) -> Sandbox:
+        """The sandbox of the trainer, with the policy it starts from in its folder."""
         folder = self.record.work_dir.absolute()
         if is_engine(self.config.engine):
             # Kernels are compiled, too, where the engine starts for it.
@@ -302,56 +335,18 @@ class _Run:
         if start.is_file():
             shutil.copyfile(start, folder / START_POLICY)
         compiled = _compiled(self.config)
-        sandbox = Sandbox(
-            folder=folder,
-            memory_bytes=self.options.memory_bytes + engine.memory_bytes,
+        return engine.sandbox(
+            folder,
+            memory_bytes=self.options.memory_bytes,
             disk_bytes=self.options.disk_bytes,
-            address_bytes=LIBRARIES_BYTES,
             stall_seconds=self.options.stall_seconds,
-            wall_seconds=longest_training_s(self.config) + engine.start_seconds,
-            python=engine.python,
-            gpu=engine.gpu,
-            readable=engine.readable if compiled is None else (compiled,),
-            import_paths=own_folders(),
+            wall_seconds=longest_training_s(self.config),
+            readable=() if compiled is None else (compiled,),
             env={
                 **(SAC_ENVIRONMENT if self.config.algorithm == "sac" else WORKER_ENVIRONMENT),
                 **({} if compiled is None else reading(compiled)),
-                **engine.env,
             },
         )
-        payload = {
-            "config": self.config.model_dump(mode="json"),
-            "reward_code": self.reward_code,
-            "folder": str(folder),
-            "until": self.options.until,
-        }
-        return start_sandbox(WORKER_MODULE, payload, sandbox)
-
-    def _follow(self, process: SandboxedProcess, renders: RenderQueue) -> None:
-        """Read the trainer's messages to their end, publishing what they announce."""
-        messages = TrainerMessages(self.config)
-        try:
-            for line in process.lines(tick=TICK_S):
-                if self._beat():
-                    renders.advance()
-                if line is not None:
-                    message = messages.read(line)
-                    self._take(message, process.folder, renders)
-                    self._account(message, line, process)
-                    self.on_message(message)
-        finally:
-            if self.metrics is not None:
-                self.warnings += self.metrics.close()
-
-    def _account(self, message: WorkerMessage, line: bytes, process: SandboxedProcess) -> None:
-        """Count what was written for the sandbox as if it had written it."""
-        if isinstance(message, ScalarsReady | EvalReady):
-            self.published += 2 * len(line)  # to scalars.jsonl and to TensorBoard's files
-        process.charge(self.published)
-        if self.published > self.options.disk_bytes:
-            raise UntrustedResultError(
-                f"checkpoints and metrics take more than {self.options.disk_bytes:,} bytes"
-            )
 
     def _beat(self) -> bool:
         """Every few seconds: write the heartbeat, unless it was cancelled; whether it was time."""

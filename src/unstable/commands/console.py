@@ -39,17 +39,18 @@ class CommandGroup(TyperGroup):
         """See click's Group."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            _shorten_help(command.get_params(ctx))
+            shorten_help(command.get_params(ctx))
         return command
 
     def get_params(self, ctx: Any) -> Any:
         """See click's Command."""
         parameters = super().get_params(ctx)
-        _shorten_help(parameters)
+        shorten_help(parameters)
         return parameters
 
 
-def _shorten_help(parameters: Iterable[object]) -> None:
+def shorten_help(parameters: Iterable[object]) -> None:
+    """Leave out types of flags, and show defaults as words."""
     for parameter in parameters:
         if not isinstance(parameter, TyperOption):
             continue

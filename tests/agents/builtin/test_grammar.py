@@ -9,13 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from p2p.agents.builtin.fillers import STOP_WORDS
 from p2p.agents.builtin.goals import Goal
 from p2p.agents.builtin.grammar import parse
-from p2p.agents.builtin.lexicon import LEXICON
-from p2p.agents.builtin.manners import RULES
-from p2p.agents.builtin.motions import OPPOSITES
-from p2p.agents.builtin.tokens import Amount
+from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS, Amount
+from p2p.agents.builtin.motions import OPPOSITES, RULES
 
 UPRIGHT = ("upright", "", "")
 

@@ -9,7 +9,7 @@ import pytest
 
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.lexicon import LEXICON, MANNERS, SIMILES, manner_of
-from p2p.agents.builtin.manners import MEASURED
+from p2p.agents.builtin.motions import MEASURED
 from p2p.agents.requests import IntentProposal, IntentRequest
 
 PLAIN = tomllib.loads(Path(__file__).with_name("plain_words.toml").read_text())

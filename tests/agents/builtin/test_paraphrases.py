@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from p2p.agents.builtin.criteria import write_criteria
-from p2p.agents.builtin.exclusion import exclude_each_other
-from p2p.agents.builtin.measures import Measure, read_measure
+from p2p.agents.builtin.measures import Measure, exclude_each_other, read_measure
 from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.requests import IntentProposal, IntentRequest

@@ -86,13 +86,11 @@ def answer_request(requests: Sequence[tuple[str, Record]], refusals: int = 0) ->
             "the built-in author answers this program's own requests only; there is none"
         )
     from p2p.agents.builtin import (
-        analyze,
         criteria,
         judge,
         review,
         revise,
         reward,
-        variations,
     )
 
     role, request = requests[-1]
@@ -110,7 +108,7 @@ def answer_request(requests: Sequence[tuple[str, Record]], refusals: int = 0) ->
         asked = [each for _, each in requests if isinstance(each, RewardRequest)]
         if not asked:
             raise RequestRejected("there is nothing to vary: no reward was asked for before")
-        return variations.vary(asked[-1], request)
+        return review.vary(asked[-1], request)
     roles: Mapping[str, Callable[[Any], Record]] = {
         "environment_chooser": criteria.choose_environment,
         "intent_elicitor": criteria.write_criteria,
@@ -120,6 +118,6 @@ def answer_request(requests: Sequence[tuple[str, Record]], refusals: int = 0) ->
         "judge_reviewer": review.review_judge,
         "visual_judge": judge.cannot_see,
         "synthesiser": judge.synthesise,
-        "session_analyzer": analyze.analyze_session,
+        "session_analyzer": review.analyze_session,
     }
     return roles[role](request)

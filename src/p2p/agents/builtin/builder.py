@@ -11,8 +11,7 @@ from functools import partial
 from itertools import combinations
 from typing import Literal
 
-from p2p.agents.builtin.exclusion import exclude_each_other
-from p2p.agents.builtin.measures import WHOLE, WINDOWS, Measure, Stat, Window
+from p2p.agents.builtin.measures import WHOLE, WINDOWS, Measure, Stat, Window, exclude_each_other
 from p2p.agents.builtin.morphology import Morphology
 from p2p.agents.builtin.quantities import Quantity
 from p2p.contracts import Category, Criterion

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from p2p.agents.builtin.lexicon import FOLLOWING
-from p2p.agents.builtin.tokens import Amount
+from p2p.agents.builtin.lexicon import FOLLOWING, Amount
 
 
 @dataclass(frozen=True, slots=True)

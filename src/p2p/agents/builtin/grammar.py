@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from p2p.agents.builtin.fillers import STOP_WORDS, THINGS
 from p2p.agents.builtin.goals import (
     HELD,
     TRAVEL,
@@ -45,14 +44,18 @@ from p2p.agents.builtin.lexicon import (
     SIDES,
     SIMILES,
     STAYING,
+    STOP_WORDS,
     SUBJECTS,
     TARGET_WORDS,
+    THINGS,
     Entry,
+    Token,
     canonical,
     entry_of,
     lemmas,
+    normalised,
+    tokens_of,
 )
-from p2p.agents.builtin.tokens import Token, normalised, tokens_of
 
 _LEGS = frozenset({"leg", "foot"})
 _ANY_WAY = TRAVEL | {"hop"}

@@ -5,13 +5,12 @@ They are criteria like any other: shown with the rest, hard, and a user may chan
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
 from p2p.agents.builtin.goals import RISING
 from p2p.agents.builtin.morphology import morphology_of
-from p2p.agents.builtin.motions import UPSIDE_DOWN, not_fallen, upright
+from p2p.agents.builtin.motions import ROWS, UPSIDE_DOWN, not_fallen, upright
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.contracts import Criterion
 
@@ -37,16 +36,6 @@ step to the next in a gait. A galloping HalfCheetah has 0.35, of 0.6 that it may
 
 UNASKED = "nobody asked for it: it is only better with it"
 _posture = partial(Row, category="posture", weight=0.3)
-_FILLERS = tuple(
-    replace(row, category="dynamics", weight=0.1, soft_reason=UNASKED)
-    for row in (
-        Limit("Moves its joints within reason", "mean", "joint_speed", 12.0),
-        Limit("Moves the cart calmly", "mean", "cart_speed", 1.0),
-        Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.7),
-        Row("Is seldom at its strongest", "share", "effort", 0.7, high=0.9),
-        Row("Seldom jerks", "share", "action_change", 0.8, high=0.6),
-    )
-)
 
 
 def implied_criteria(env_id: str, prompt: str) -> tuple[Criterion, ...]:
@@ -97,6 +86,6 @@ def add_implied(builder: CriteriaBuilder, motions: set[str]) -> None:
 
 def add_fillers(builder: CriteriaBuilder) -> None:
     """Add what can be said of an environment of which little else can."""
-    for row in _FILLERS:
+    for row in ROWS["fillers"]:
         if len(builder.criteria) < LEAST:
             builder.add(row)

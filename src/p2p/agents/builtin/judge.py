@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from importlib.resources import files
+from string import Template
 from typing import NoReturn
 
 from p2p.agents.builtin.gaits import JUDGE_TEXT
@@ -54,139 +56,7 @@ TAGS = {
 }
 """What it says of an episode that a criterion on this quantity is not met."""
 
-_HEAD = '''"""Judge: {prompt}"""
-
-import numpy as np
-
-HORIZON = {horizon}
-CRITERIA = (
-    # id, statistic, better, threshold, no credit at, low, high, first, last, tag if it is hard
-{rows}
-)
-UNKNOWN = {unknown}
-
-
-def measured(trajectory):
-    """The quantity of each criterion, step by step."""
-    steps = len(trajectory["step"])
-    return {{
-{measured}
-    }}
-
-'''
-
-_BODY = '''
-def credit(value, better, threshold, zero):
-    """1 from the threshold on, 0 at `zero`, linear in between."""
-    if better == "at_least":
-        return float(np.clip((value - zero) / (threshold - zero), 0.0, 1.0))
-    return float(np.clip((zero - value) / (zero - threshold), 0.0, 1.0))
-
-
-def fifth(values, used):
-    """The mean over a part of the time, of which only a share may have been used."""
-    return float(np.mean(values) * np.clip(used, 0.0, 1.0)) if len(values) else 0.0
-
-
-def judge_fn(trajectory, summary):
-    """Score every criterion. What an episode that ends early leaves undone counts as not done."""
-    step = np.asarray(trajectory["step"], dtype=float)
-    horizon = float(summary.get("max_episode_steps") or HORIZON)
-    lived = (step[-1] + 1.0) / horizon
-    dt = float(summary.get("dt") or 0.0)
-    series = measured(trajectory)
-    results, tags, missed = {}, [], []
-    for name, stat, better, threshold, zero, low, high, first, last, tag in CRITERIA:
-        values = np.asarray(series[name], dtype=float)
-        inside = (step >= first * horizon) & (step < last * horizon)
-        done = float(np.clip((lived - first) / (last - first), 0.0, 1.0))
-        seen = values[inside]
-        signed, value = None, None
-        if stat == "lasting":
-            value = min(1.0, lived)
-        elif stat == "ends":
-            value = float(bool(summary.get("terminated")))
-        elif not len(seen):
-            pass
-        elif stat == "events":
-            there = np.ones(len(seen), dtype=bool)
-            if low is not None:
-                there &= seen >= low
-            if high is not None:
-                there &= seen <= high
-            value = float(np.count_nonzero(there[1:] & ~there[:-1]))
-        elif stat == "share":
-            good = np.ones(len(seen), dtype=bool)
-            if low is not None:
-                good &= seen >= low
-            if high is not None:
-                good &= seen <= high
-            value = float(np.mean(good)) * done
-        elif stat == "steady":
-            fifths = np.linspace(first, last, 6) * horizon
-            value = min(
-                fifth(values[(step >= a) & (step < b)], (lived * horizon - a) / (b - a))
-                for a, b in zip(fifths[:-1], fifths[1:]))
-        elif stat == "highest":
-            value = float(np.max(seen))
-        elif stat == "swings":
-            value = float(np.count_nonzero(np.diff(np.sign(seen[np.abs(seen) >= low]))))
-        elif stat == "turns":
-            # Who lands and rocks back a little has turned all the same.
-            value = float(np.max(np.cumsum(seen))) * dt / (2.0 * np.pi)
-        elif stat == "miss":
-            signed = float(np.mean(seen)) * (done if low else 1.0)
-            value = abs(signed - low)
-        elif stat == "final":
-            value = float(np.mean(seen[-max(1, len(seen) // 5):]))
-        else:
-            value = float(np.mean(seen))
-        earned = 0.0 if value is None else credit(value, better, threshold, zero)
-        reached = stat == "final" and tag == "not_reached" and earned >= 1.0
-        timed = stat in ("mean", "final") or (stat == "miss" and not low)
-        timed = timed or (stat == "events" and better == "at_most")
-        score = earned * done if timed and not reached else earned
-        evidence = "not seen: the episode ended before" if value is None else (
-            "%s %.3g, wanted %s %.3g" % (stat, value, better.replace("_", " "), threshold))
-        if stat in ("events", "ends") and value is not None:
-            wanted = better.replace("_", " ")
-            evidence = "%d times, wanted %s %d" % (value, wanted, threshold)
-        elif done < 0.99 and stat != "lasting":
-            evidence += "; only %.0f %% of the time was used" % (100 * done)
-        results[name] = {"score": score, "value": value, "evidence": evidence}
-        if earned < 1.0 or score < 0.8:
-            missed.append((score, name, evidence))
-        if earned < 0.8 and tag:
-            if signed is None or tag != "speed":
-                tags.append(tag_for(tag, value, threshold, better))
-            else:
-                tags.append("too_fast" if signed > low else tag_for(tag, signed, low, "at_least"))
-    for name in UNKNOWN:
-        results[name] = {"score": None, "value": None, "evidence": "cannot be measured here"}
-    if lived < 0.95:
-        tags.append("early_end")
-    poor = sum(score < 0.8 for score, _, _ in missed)
-    if any(first > 0 for *_, first, _, _ in CRITERIA) and 0 < poor < len(CRITERIA):
-        tags.append("incomplete")
-    missed.sort()
-    diagnosis = "; ".join("%s: %s" % (name, evidence) for _, name, evidence in missed)
-    return {
-        "criteria": results,
-        "diagnosis": diagnosis or "every criterion is met",
-        "failure_tags": sorted(set(tags)),
-    }
-
-
-def tag_for(tag, value, threshold, better):
-    """A tag from the controlled list; a speed that is missed says how."""
-    if tag != "speed":
-        return tag
-    if better == "at_most":
-        return "too_fast"
-    if value is None or abs(value) < 0.1 * threshold:
-        return "no_motion"
-    return "wrong_direction" if value < 0 else "too_slow"
-'''
+_TEMPLATE = Template((files(__package__) / "templates" / "judge.txt").read_text("utf-8"))
 
 
 def write_judge(request: JudgeRequest) -> CodeDraft:
@@ -211,19 +81,18 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
             rows[criterion.id] = f"    {row!r},"
             series.append(f'        "{criterion.id}": {code},')
     unknown = tuple(c.id for c in request.criteria if c.id not in rows)
-    head = _HEAD.format(
+    code = _TEMPLATE.substitute(
         prompt=in_a_docstring(request.prompt),
         horizon=model.horizon,
         rows="\n".join(rows.values()),
         unknown=unknown,
         measured="\n".join(series),
+        functions=f"\n{JUDGE_TEXT}\n" if any("match_" in line for line in series) else "",
     )
-    if any("match_" in line for line in series):
-        head += f"\n{JUDGE_TEXT}\n"
     text = f"Measures {len(rows)} criteria on each episode."
     if unknown:
         text += f" Cannot measure: {', '.join(unknown)}."
-    return CodeDraft(code=head + _BODY, explanation=text)
+    return CodeDraft(code=code, explanation=text)
 
 
 def measurable(

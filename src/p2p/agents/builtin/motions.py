@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Self
 
-from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row, Scaled
 from p2p.agents.builtin.goals import RISING, Goal
+from p2p.agents.builtin.lexicon import load_words, manner_of
+from p2p.agents.builtin.measures import Stat
 from p2p.agents.builtin.quantities import lift_key, rise_key
 from p2p.contracts import Category
 
@@ -37,14 +42,70 @@ Rule = Callable[[CriteriaBuilder, Goal], None]
 
 UPSIDE_DOWN = 1.6
 """The tilt, in rad, from which on an agent lies on its side or its back."""
-POLE_UP = Row("Keeps the pole upright", "share", "pole_tilt", 0.9, weight=0.7, high=0.15)
+
+
+class _RowData(BaseModel):
+    """A row as it stands in `words/rows.toml`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str
+    stat: Stat
+    of: str = ""
+    at_least: Scaled | None = None
+    at_most: Scaled | None = None
+    low: Scaled | None = None
+    high: Scaled | None = None
+    category: Category = "task"
+    weight: float = 1.0
+    whole: bool = False
+    event: str = ""
+    soft_reason: str = ""
+
+    @model_validator(mode="after")
+    def _has_one_threshold(self) -> Self:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError(f"{self.title!r} needs one of at_least and at_most")
+        return self
+
+    def row(self) -> Row:
+        fields = self.model_dump(exclude={"of", "at_least", "at_most"})
+        least = self.at_least is not None
+        threshold = self.at_least if self.at_least is not None else self.at_most
+        assert threshold is not None
+        return Row(
+            **fields, quantity=self.of, threshold=threshold,
+            comparison="at_least" if least else "at_most",
+        )  # fmt: skip
+
+
+class _RuleData(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    groups: tuple[str, ...]
+    needs: str = ""
+    cannot: str = ""
+
+
+class _Rows(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    groups: dict[str, tuple[_RowData, ...]]
+    rules: dict[str, _RuleData]
+
+
+_data = load_words(_Rows, "rows")
+ROWS: Mapping[str, tuple[Row, ...]] = {
+    name: tuple(each.row() for each in group) for name, group in _data.groups.items()
+}
+"""Rows that are the same on every robot, by what they are for."""
 
 
 def upright(limit: float, category: Category = "task", weight: float = 0.5) -> tuple[Row, ...]:
     """The root upright, or the pole where there is one."""
     return (
         Row("Stays upright", "share", "tilt", 0.9, category, weight, high=limit),
-        POLE_UP,
+        *ROWS["pole_up"],
     )
 
 
@@ -72,24 +133,8 @@ def in_place(category: Category, weight: float) -> tuple[Row, ...]:
     )  # fmt: skip
 
 
-BOUNCING = Row("Goes up and down", "mean", "bounce", (0.06, "pace"), "gait", 0.3,
-               soft_reason="its feet say whether it leaves the ground")  # fmt: skip
-HOPPING = Row("Hops off the ground", "share", "clearance", 0.2, low=0.05)
-IN_THE_AIR = Row("Leaves the ground", "mean", "flight", 0.2, "gait", 0.5)
-CALM = Limit("Moves its joints little", "mean", "joint_speed", 1.5, "dynamics", 0.15,
-             soft_reason="where its parts are says whether it is still")  # fmt: skip
-KEEPS_ITS_DIRECTION = Limit(
-    "Keeps its direction", "miss", "turn_left_rate", 0.15, weight=0.3, low=0.0
-)
-SMOOTH = Limit("Moves smoothly", "mean", "action_change", 0.2, "dynamics", 0.4)
-
-
+BOUNCING, CALM = ROWS["bouncing"][0], ROWS["calm"][0]
 STILLNESS = frozenset({"still", "statue", "motionless", "immobile", "unmoving", "freeze"})
-STILL = (
-    Limit("Holds still", "mean", "parts_speed", (0.06, "pace")),
-    # One that works its joints all the time to stay up wanders off.
-    replace(CALM, category="posture", weight=0.75),
-)
 
 
 def not_fallen(builder: CriteriaBuilder) -> None:
@@ -99,23 +144,21 @@ def not_fallen(builder: CriteriaBuilder) -> None:
         )
 
 
-def _rows(*rows: Row, needs: str = "", cannot: str = "") -> Rule:
+def _rows(rule: _RuleData) -> Rule:
     """Add these rows; without the quantity it needs, say what cannot be done."""
+    rows = [row for group in rule.groups for row in ROWS[group]]
 
-    def rule(builder: CriteriaBuilder, _: Goal) -> None:
-        if needs and needs not in builder.quantities:
-            builder.cannot.append(cannot)
+    def add(builder: CriteriaBuilder, _: Goal) -> None:
+        if rule.needs and rule.needs not in builder.quantities:
+            builder.cannot.append(rule.cannot)
         else:
             builder.add(*rows)
 
-    return rule
+    return add
 
 
-_low = _rows(
-    Row("Keeps low", "share", "height", 0.8, weight=0.7, high=(0.85, "allowed")),
-    needs="height",
-    cannot="keep low",
-)
+_PLAIN: Mapping[str, Rule] = {name: _rows(rule) for name, rule in _data.rules.items()}
+_low = _PLAIN["low"]
 
 
 # --- motions that depend on more than the morphology ----------------------------------------------
@@ -151,7 +194,7 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
     )
     if not builder.model.knows_heading:
         if not builder.turning:
-            builder.add(KEEPS_ITS_DIRECTION)
+            builder.add(*ROWS["keeps_its_direction"])
     elif quantity in ("forward_speed", "backward_speed"):
         limit = max(0.5 * wanted, 0.08 * builder.model.pace)
         builder.add(Limit("Keeps its line", "miss", "left_speed", limit, "gait", 0.15, low=0.0))
@@ -312,61 +355,25 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
         # Nothing else tells a learner who stands what it lacks, before it leaves the ground.
         bouncing = replace(BOUNCING, threshold=(0.12, "pace"), category="task", weight=1.0)
         _jump(builder, goal, OFF_THE_GROUND, bouncing)
-        builder.add(HOPPING)
+        builder.add(*ROWS["hopping"])
     else:
         _go(builder, goal, "run")
-        builder.add(replace(BOUNCING, threshold=(0.15, "pace")), IN_THE_AIR)
+        builder.add(replace(BOUNCING, threshold=(0.15, "pace")), *ROWS["in_the_air"])
     times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
     _off_the_ground(builder, "Hops again and again", float(times))
-
-
-_POLE_TASK = (
-    Row("Keeps the pole up to the end", "lasting", "", 0.95, whole=True),
-    Limit("Never drops the pole", "ends", "", 0.0, weight=0.3, whole=True, event="dropped it"),
-    POLE_UP,
-)
-_BALANCE = (
-    *_POLE_TASK,
-    *(
-        replace(row, soft_reason="a pole that stays up is balanced, however the cart moves")
-        for row in (
-            Limit("Holds it without swaying", "mean", "pole_tilt", 0.1, "posture", 0.3),
-            Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.25, "stability", 0.2),
-            Limit("Moves the cart calmly", "mean", "cart_speed", 0.5, "dynamics", 0.15),
-        )
-    ),
-)
-_SIT_UP = (
-    Row("Gets clearly off the ground", "highest", "height", (1.0, "clear"), weight=0.6),
-    Row("Is up at the end", "final", "height", (0.9, "clear")),
-    Row("Stays up", "share", "height", 0.6, "stability", 0.3, low=(0.75, "clear")),
-    Row("Holds its trunk upright", "share", "tilt", 0.5, "posture", 0.15, high=0.9),
-)
-_GET_UP = (
-    Row("Gets clearly off the ground", "highest", "height", (1.0, "clear"), weight=0.6),
-    Row("Is up at the end", "final", "height", (0.7, "height")),
-    Row("Stays up", "share", "height", 0.6, "stability", 0.3, low=(0.75, "clear")),
-    Row("Stands at full height", "share", "height", 0.3, "posture", 0.1, low=(0.85, "height")),
-    Row("Holds its trunk upright", "share", "tilt", 0.5, "posture", 0.15, high=0.9),
-)
-_ON_ITS_FEET = (
-    Row("Stands at full height", "share", "height", 0.4, low=(0.85, "height")),
-    Row("Holds its trunk upright", "share", "tilt", 0.4, weight=0.5, high=0.6),
-    *_GET_UP[:3],
-)
 
 
 def _stand(builder: CriteriaBuilder, _: Goal) -> None:
     """Stay, upright; a pole is balanced, and one that lies gets to its feet."""
     if builder.model.poles:
-        builder.add(*_BALANCE)
+        builder.add(*ROWS["pole_task"], *ROWS["balance_calmly"])
         return
     if builder.model.starts_lying:
-        builder.add(*_ON_ITS_FEET)
+        builder.add(*ROWS["on_its_feet"])
         return
     if "ground_speed" not in builder.quantities:
         builder.add(Limit("Holds still", "mean", "joint_speed", 0.3))
-    builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), *STILL)
+    builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), *ROWS["still"])
     if not builder.window[0]:  # later, it is no longer where it began
         near = Row("Stays near where it began", "share", "drift", 0.9, weight=0.3,
                    high=(0.4, "length"))  # fmt: skip
@@ -383,7 +390,7 @@ def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
     elif not builder.model.starts_lying or goal.motion == "stand_up":
         _stand(builder, goal)
     else:
-        builder.add(*(_SIT_UP if goal.motion == "sit_up" else _GET_UP))
+        builder.add(*ROWS["sit_up" if goal.motion == "sit_up" else "get_up"])
 
 
 def _lie(builder: CriteriaBuilder, _: Goal) -> None:
@@ -412,7 +419,7 @@ def _sway(builder: CriteriaBuilder, goal: Goal) -> None:
     swings = goal.stated("times") or max(4.0, float(int(seconds / SWING_SECONDS)))
     builder.add(
         Row("Swings from side to side", "swings", "cart_right", swings, low=SWING),
-        *(_POLE_TASK if model.poles else ()),
+        *(ROWS["pole_task"] if model.poles else ()),
     )
 
 
@@ -447,8 +454,7 @@ def _leave(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(Row("Takes the hand away", "final", "hand_distance", far))
 
 
-AT_THE_OBJECT = Limit("Stays at the object", "mean", "hand_distance", 0.0, "gait", 0.3,
-                      soft_reason="where the object is says whether it was pushed")  # fmt: skip
+AT_THE_OBJECT = ROWS["at_the_object"][0]
 
 
 def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -571,7 +577,9 @@ def _standing(builder: CriteriaBuilder, goal: Goal) -> None:
     """Stay on its feet, in place, while a limb moves; still, if the prompt says so."""
     _in_place(builder, goal)
     if STILLNESS & {word for phrase in goal.words for word in phrase.split()}:
-        builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), *STILL)
+        builder.add(
+            Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), *ROWS["still"]
+        )
     builder.add(replace(lasts(0.5), category="task"), *upright(0.6))
 
 
@@ -646,7 +654,8 @@ def _planted(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(Row(title, "share", key, 0.9, high=2 * SET_DOWN))
 
 
-RULES: Mapping[str, Rule] = {
+_MOTIONS: Mapping[str, Rule] = {
+    **_PLAIN,
     "go": _on_legs("medium"),
     "run": _on_legs("run"),
     "crawl": _crawl,
@@ -658,22 +667,6 @@ RULES: Mapping[str, Rule] = {
     "hop": _hop,
     "stand": _stand,
     "balance": _stand,
-    "crouch": _rows(
-        Row("Crouches", "share", "height", 0.7, low=(0.35, "alive"), high=(0.85, "allowed")),
-        Limit(
-            "Stays where it is",
-            "mean",
-            "ground_speed",
-            (0.08, "pace"),
-            "stability",
-            0.3,
-            soft_reason="a crouch may shift",
-        ),
-        *upright(0.8),  # or it bends over, and falls
-        CALM,
-        needs="height",
-        cannot="crouch",
-    ),
     "lie": _lie,
     "sway": _sway,
     "stop": _stand,
@@ -691,50 +684,9 @@ RULES: Mapping[str, Rule] = {
     "powerful": _powerful,
     "repeatedly": _repeatedly,
     "never_falls": _never_falls,
-    "upright": _rows(*upright(0.6)),
-    "level": _rows(*upright(0.35)),
-    "low": _low,
     "high": _high,
-    "symmetric": _rows(
-        Limit("Moves left and right alike", "mean", "asymmetry", 0.4, "gait", 0.4),
-        needs="asymmetry",
-        cannot="tell left from right",
-    ),
-    "smooth": _rows(SMOOTH),
-    "quiet": _rows(
-        SMOOTH,
-        Limit("Moves its joints calmly", "mean", "joint_speed", 4.0, "dynamics", 0.4),
-    ),
-    "efficient": _rows(Limit("Spends little effort", "mean", "effort", 0.25, weight=0.5)),
     "in_place": _in_place,
-    "centred": _rows(
-        Row("Keeps the cart in the middle", "share", "cart_offset", 0.9, high=MIDDLE),
-        *_POLE_TASK,
-        needs="cart_offset",
-        cannot="keep to the middle",
-    ),
-    "off_centre": _rows(
-        Row("Keeps the cart off the middle", "share", "cart_offset", 0.8, low=SIDE),
-        *_POLE_TASK,
-        needs="cart_offset",
-        cannot="keep off the middle",
-    ),
-    **{
-        f"on_{side}": _rows(
-            Row(f"Keeps the cart on the {side}", "share", f"cart_{side}", 0.8, low=SIDE),
-            *_POLE_TASK,
-            needs=f"cart_{side}",
-            cannot=f"keep to the {side} side",
-        )
-        for side in ("left", "right")
-    },
-    "reared": _rows(
-        Row("Holds its nose up", "share", "nose_up", 0.7, low=0.8),
-        needs="nose_up",
-        cannot="rear up",
-    ),
     "straight": _straight,
-    "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
     "crooked": lambda builder, _: builder.cannot.append("leave its line"),
     "on_back": _on_a_side,
     "on_front": _on_a_side,
@@ -751,3 +703,117 @@ OPPOSITES: Mapping[str, str] = {
     "centred": "off_centre", "off_centre": "centred", "on_left": "on_right", "on_right": "on_left",
 }  # fmt: skip
 """What a forbidden motion asks for instead."""
+
+
+# --- what a word says beyond its motion -----------------------------------------------------------
+
+
+_LIFTED, _STEPPED, _DRAGGED = 0.12, 0.04, 0.04
+"""To which share of its height one that marches or steps lifts its feet at least, or shuffles at
+most."""
+_GAITS = frozenset(
+    {"trot", "pace", "canter", "gallop", "bound", "amble", "skip", "walk", "march", "shuffle",
+     "strafe", "glide"}
+)  # fmt: skip
+"""Manners that are rows, of which the first can be measured, or nothing is."""
+
+
+def _in_turn(builder: CriteriaBuilder, _: Goal) -> None:
+    """One leg after the other, as a walk on two legs is measured anyway."""
+    if any(measure.quantity in ("stride", "steps_match") for measure in builder.measures):
+        builder.served = True
+    elif "steps_match" in builder.quantities:
+        builder.add(ROWS["march"][1])
+    else:
+        builder.cannot.append("tell whether the legs move in turn")
+
+
+def _step_in_place(builder: CriteriaBuilder, _: Goal) -> None:
+    """Lift each foot again and again; two of them one after the other."""
+    if "foot_lift" not in builder.quantities:
+        builder.cannot.append("step in place")
+        return
+    lifted = Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_STEPPED, "height"))
+    builder.add(lifted, ROWS["march"][1])
+
+
+def _aloft(builder: CriteriaBuilder, _: Goal) -> None:
+    """All feet off the ground at once, again and again."""
+    if "clearance" not in builder.quantities:
+        builder.cannot.append("leave the ground")
+        return
+    builder.add(Row("Leaves the ground with all feet", "share", "clearance", 0.1, low=0.01))
+
+
+def _grounded(builder: CriteriaBuilder, _: Goal) -> None:
+    """Never all feet off the ground at once."""
+    if "clearance" not in builder.quantities:
+        builder.cannot.append("tell whether it leaves the ground")
+        return
+    builder.add(Row("Has a foot on the ground", "share", "clearance", 0.95, high=0.01))
+
+
+def _hind_legs(builder: CriteriaBuilder, _: Goal) -> None:
+    """Of four legs the front ones are off the ground; of two in a row the nose says enough."""
+    feet = builder.model.spec.feet
+    middle = sum(foot.lowest_point[0] for foot in feet) / max(1, len(feet))
+    front = [builder.model.spec.bodies[f.body] for f in feet if f.lowest_point[0] > middle]
+    if len(feet) < 4:
+        builder.served = bool(feet)
+    for number, part in enumerate(front if len(feet) >= 4 else (), 1):
+        title = f"Keeps front foot {number} off the ground"
+        builder.add(Row(title, "share", lift_key(part), 0.7, low=(_STEPPED, "height")))
+
+
+RULES: Mapping[str, Rule] = {
+    **_MOTIONS,
+    "step_in_place": _step_in_place,
+    "in_turn": _in_turn,
+    "aloft": _aloft,
+    "grounded": _grounded,
+    "hind_legs": _hind_legs,
+    "high_steps": lambda builder, _: builder.add(ROWS["march"][0]),
+    # What is carried falls off a back that leans or jerks.
+    "carried": lambda builder, _: builder.add(
+        *upright(0.35), Limit("Moves smoothly", "mean", "action_change", 0.2, weight=0.4)
+    ),
+}
+"""What each motion and style of the lexicon asks for."""
+
+
+def unmeasured_manners(builder: CriteriaBuilder, goal: Goal, motion: str) -> Iterator[str]:
+    """Measure what its words say beyond the motion; gives those of which nothing is measured."""
+    for word in goal.words:
+        manner = manner_of(word)
+        if manner is None or (goal.negated and motion == "stand"):
+            continue
+        if goal.negated:
+            yield from ("not", word)
+        elif not _measure_manner(builder, manner):
+            yield word
+
+
+def _measure_manner(builder: CriteriaBuilder, manner: str) -> bool:
+    model = builder.model
+    rows = ROWS[manner] if manner in _GAITS else ()
+    plain = {
+        "about": builder.turning,
+        "in_water": model.root is not None and model.height_joint is None,
+        "without_legs": not model.spec.feet,
+        # On its hind legs, or with a limb up, as other criteria say.
+        "walk": bool(model.spec.feet) and (builder.tumbling or not builder.stepping),
+        "bound": len(model.spec.feet) < 4,  # to hop is all that it can mean
+    }
+    if plain.get(manner, False):
+        return True
+    if manner in RULES:
+        RULES[manner](builder, Goal(manner))
+    elif rows and rows[0].quantity in builder.quantities:
+        builder.add(*rows)
+    else:
+        return False
+    return True
+
+
+MEASURED = frozenset({*_GAITS, *RULES, "about", "in_water", "without_legs"})
+"""Manners that are measured on some legs, or that say nothing more there."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from p2p.agents.builtin.apply import apply_goal
 from p2p.agents.builtin.builder import CriteriaBuilder
+from p2p.agents.builtin.criteria import apply_goal
 from p2p.agents.builtin.goals import Goal
 from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import quantities_of

@@ -1,14 +1,27 @@
-"""Reviewing and fixing code by rule: does it name what exists, and score what was asked for?"""
+"""Reviewing, fixing and varying code by rule, and looking back on a session."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Literal, get_args
 
 from p2p.agents.builtin.judge import write_judge
-from p2p.agents.builtin.reward import read_recipe, recipe_for, render, write_reward
+from p2p.agents.builtin.reward import (
+    Recipe,
+    Shape,
+    Term,
+    read_recipe,
+    recipe_for,
+    render,
+    write_reward,
+)
 from p2p.agents.requests import (
+    AlternativeRequest,
+    AnalysisRequest,
     CodeDraft,
     CodeReview,
     FixRequest,
@@ -16,6 +29,8 @@ from p2p.agents.requests import (
     ReviewRequest,
     RewardRequest,
 )
+from p2p.agents.reward_source import reward_digest
+from p2p.contracts import FAILURE_TAGS, CriterionScore, SessionAnalysis
 from p2p.training.env_spec import EnvSpec, get_env_spec
 
 
@@ -110,3 +125,154 @@ def fix_judge(request: JudgeRequest, fixes: Sequence[FixRequest]) -> CodeDraft:
         if not re.search(rf"KeyError.*\b{name}\b", problems)
     }
     return write_judge(request.model_copy(update={"columns": columns}))
+
+
+# --- other rewards for the same criteria ----------------------------------------------------------
+
+
+Role = Literal["task", "style", "cost"]
+"""What a term is for: a criterion of what was asked, of how, or a cost of either."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What is done to the terms of a role and shape; factors of 1 leave things as they are."""
+
+    text: str
+    weight: float = 1.0
+    scale: float = 1.0
+    cap: float = 1.0
+    roles: tuple[Role, ...] = field(default=get_args(Role))
+    shapes: tuple[Shape, ...] = field(default=get_args(Shape))
+
+    def of(self, term: Term, role: Role) -> Term:
+        if role not in self.roles or term.shape not in self.shapes:
+            return term
+        update = {
+            "weight": round(term.weight * self.weight, 4),
+            "scale": float(f"{term.scale * self.scale:.4g}"),
+            "cap": float(f"{term.cap * self.cap:.4g}"),
+        }
+        return term.model_copy(update=update)
+
+
+_SLOPES: tuple[Shape, ...] = ("near", "reach", "under", "over")
+VARIATIONS = (
+    Variation("what was asked counts twice", weight=2.0, roles=("task",)),
+    Variation("costs count half", weight=0.5, roles=("cost",)),
+    Variation("slopes reach twice as far", scale=2.0, shapes=_SLOPES),
+    Variation("more than asked pays, too", cap=1.5, shapes=("more",)),
+    Variation("how it is done counts twice", weight=2.0, roles=("style", "cost")),
+    Variation("slopes are twice as steep", scale=0.5, shapes=_SLOPES),
+)
+"""The most promising first; then pairs of them."""
+
+
+def vary(request: RewardRequest, alternative: AlternativeRequest) -> CodeDraft:
+    """The next reward that is not one of those before; the first again where there is none."""
+    recipe = read_recipe(alternative.code) or recipe_for(request)
+    task = {criterion.id for criterion in request.criteria if criterion.category == "task"}
+    digests = {reward_digest(alternative.code)}
+    for text, varied in _varied(recipe, task):
+        code = render(varied)
+        if reward_digest(code) not in digests:
+            digests.add(reward_digest(code))
+            if len(digests) == alternative.number:
+                return CodeDraft(code=code, explanation=f"As the first, but {text}.")
+    return CodeDraft(code=alternative.code, explanation="The same as the first.")
+
+
+def _varied(recipe: Recipe, task: Collection[str]) -> Iterator[tuple[str, Recipe]]:
+    plans = [(each,) for each in VARIATIONS] + list(combinations(VARIATIONS, 2))
+    for plan in plans:
+        yield " and ".join(each.text for each in plan), _applied(recipe, plan, task)
+
+
+def _applied(recipe: Recipe, plan: Sequence[Variation], task: Collection[str]) -> Recipe:
+    terms = list(recipe.terms)
+    for variation in plan:
+        terms = [variation.of(term, _role(term, task)) for term in terms]
+    return recipe.with_terms(terms)
+
+
+def _role(term: Term, task: Collection[str]) -> Role:
+    if term.is_cost:
+        return "cost"
+    return "task" if not set(task).isdisjoint(term.criteria) else "style"
+
+
+# --- what happened in a session -------------------------------------------------------------------
+
+
+AUTHOR = "builtin"
+MET, POOR = 0.8, 0.5
+
+
+def analyze_session(request: AnalysisRequest) -> SessionAnalysis:
+    """Which criteria were met when, what went wrong again and again, what to try."""
+    judged = [past for past in request.history if past.score is not None]
+    titles = {criterion.id: criterion.title for criterion in request.criteria}
+    if not judged:
+        return SessionAnalysis(
+            summary=f"No iteration of “{request.prompt}” was judged; it ended as {request.status}.",
+            causes=("there is nothing to compare: see the session's events for what failed",),
+            author=AUTHOR,
+        )
+    best = max(judged, key=lambda past: (past.score or 0.0, past.iteration))
+    first, last = judged[0], judged[-1]
+    scores = request.criterion_scores.get(best.iteration, ())
+    met = [titles.get(s.id, s.id) for s in scores if (s.score or 0.0) >= MET]
+    missed = [s for s in scores if s.score is not None and s.score < MET]
+    worked = [f"met in iteration {best.iteration}: {', '.join(met)}"] if met else []
+    worked += [
+        f"iteration {past.iteration} ({past.changes}) rose to {past.score:.2f}"
+        for before, past in pairwise(judged)
+        if (past.score or 0.0) > (before.score or 0.0) + 0.02 and past.changes
+    ]
+    failed = [_missed(score, titles) for score in missed]
+    failed += [
+        f"iteration {past.iteration} ({past.changes}) fell to {past.score:.2f}"
+        for before, past in pairwise(judged)
+        if (past.score or 0.0) < (before.score or 0.0) - 0.02 and past.changes
+    ]
+    tags = [tag for past in judged for tag in past.failure_tags]
+    often = sorted({t for t in tags if tags.count(t) * 2 >= len(judged)}, key=tags.index)
+    causes = [f"{tag}: {FAILURE_TAGS.get(tag, tag)}, in {tags.count(tag)} of {len(judged)} "
+              "iterations" for tag in often]  # fmt: skip
+    count = len(request.history)
+    history = (
+        f"{count} iterations: from {first.score:.2f} to {last.score:.2f}, best "
+        f"{best.score:.2f} in iteration {best.iteration}"
+    )
+    summary = (
+        f"“{request.prompt}” on {request.env_id} ended as {request.status} after "
+        f"{history if count > 1 else f'one iteration, with {best.score:.2f}'}."
+    )
+    return SessionAnalysis(
+        summary=summary,
+        worked=tuple(worked),
+        failed=tuple(failed),
+        causes=tuple(causes),
+        suggestions=tuple(_suggestions(missed, titles, request.status)),
+        author=AUTHOR,
+    )
+
+
+def _missed(score: CriterionScore, titles: dict[str, str]) -> str:
+    evidence = f" ({score.evidence})" if score.evidence else ""
+    return f"not met: {titles.get(score.id, score.id)}, {score.score:.2f}{evidence}"
+
+
+def _suggestions(missed: list[CriterionScore], titles: dict[str, str], status: str) -> list[str]:
+    if status == "unverified":
+        return ["say the unchecked words as something that can be measured, or as criteria"]
+    if status == "passed":
+        return ["train longer, or with more seeds, if the motion should be cleaner"]
+    near = [s for s in missed if (s.score or 0.0) >= POOR]
+    far = [s for s in missed if (s.score or 0.0) < POOR]
+    suggestions = [f"“{titles.get(s.id, s.id)}” is close: more training steps" for s in near]
+    suggestions += [
+        f"“{titles.get(s.id, s.id)}” is far: check that its threshold is within the agent's reach"
+        for s in far
+    ]
+    return suggestions or ["let more iterations run"]

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from p2p.agents.builtin.apply import apply_goal
 from p2p.agents.builtin.builder import CriteriaBuilder
+from p2p.agents.builtin.criteria import apply_goal
 from p2p.agents.builtin.measures import WHOLE, Measure, Window, read_measure
 from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import Quantity, quantities_of

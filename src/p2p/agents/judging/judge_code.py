@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from p2p.agents.judging.judge_worker import BadJudgeReply, Reply, tidy_reply
 from p2p.agents.judging.verdicts import code_opinion
-from p2p.contracts import Criterion, JudgeOpinion
+from p2p.contracts import Criterion, JudgeOpinion, Record
 from p2p.sandbox import (
     Sandbox,
     SandboxedProcess,
     SandboxExit,
     UntrustedResultError,
-    read_message,
-    start,
+    message_reader,
+    run_worker,
 )
 from p2p.training.envs.registry import own_folders
 
@@ -27,11 +28,23 @@ START_SECONDS = 30.0
 MEMORY_BYTES = 2 << 30
 DISK_BYTES = 16 << 20
 ADDRESS_BYTES = 1 << 30
-_ANSWERED = ("judged", "failed")
+_ANSWERED = {"judged", "failed"}
 MAX_STARTS = 2
 """A process that ends in the middle is started once more, for the episodes after that one."""
 
 Summary = Mapping[str, Any]
+
+
+class _Message(Record):
+    """A line of the worker."""
+
+    type: Literal["ready", "begun", "judged", "failed"]
+    index: int = 0
+    reply: dict[str, Any] = Field(default_factory=dict)
+    reason: str = ""
+
+
+_MESSAGES = TypeAdapter(_Message)
 
 
 def run_judge(
@@ -82,15 +95,15 @@ def _run(
             "ids": list(ids),
             "episodes": episodes[len(replies) :],
         }
-        heard, end = _start(payload, trajectories, seconds)
-        replies += heard
+        answers, end = _run_worker(payload, trajectories, seconds)
+        replies += answers
         if len(replies) < len(episodes):
             reason = _why(end, function, seconds)
             replies.append(reason)  # of the episode it was at; the others get another chance
     return replies + [reason] * (len(episodes) - len(replies))
 
 
-def _start(
+def _run_worker(
     payload: dict[str, Any], readable: Sequence[Path], seconds: float
 ) -> tuple[list[Reply | str], SandboxExit]:
     with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
@@ -105,47 +118,36 @@ def _start(
             wall_seconds=START_SECONDS + seconds * len(payload["episodes"]),
             stall_seconds=START_SECONDS + seconds,
         )
-        with start(WORKER, payload, sandbox) as process:
-            heard, forged = _follow(process, payload["ids"], len(payload["episodes"]), seconds)
-            end = process.wait()
-            # It may have come to its end before it could be killed for what it sent.
-            return heard, replace(end, reason="protocol", message=forged) if forged else end
+        replies: list[Reply | str] = []
+        count, expected = len(payload["episodes"]), {"ready"}
 
+        def take(message: _Message, process: SandboxedProcess) -> None:
+            nonlocal expected
+            kind = message.type
+            if kind not in expected or not message.index == len(replies) < count:
+                raise UntrustedResultError(f"it sent something that is no answer: {message!r:.200}")
+            if kind in _ANSWERED:
+                replies.append(_answer(message, payload["ids"]))
+            # Each once: what comes again would wind the clock up.
+            expected = _ANSWERED if kind == "begun" else {"begun"}
+            allowed = seconds if kind == "begun" else START_SECONDS
+            process.end_within(allowed, "the judge took too long")
 
-def _follow(
-    process: SandboxedProcess, ids: Sequence[str], count: int, seconds: float
-) -> tuple[list[Reply | str], str]:
-    """What the worker says, and what it sent that is no answer; the clock runs while it judges."""
-    heard: list[Reply | str] = []
-    expected: tuple[str, ...] = ("ready",)
-    for line in process.lines():
+        read = message_reader(_MESSAGES)
         try:
-            message = read_message(line, finite=False)
-            kind, index = message["type"], message.get("index", 0)
-            in_turn = kind in expected and index == len(heard) < count
-            if in_turn and kind in _ANSWERED:
-                heard.append(_answer(message, ids))
-            if in_turn:  # each once: what comes again would wind the clock up
-                expected = _ANSWERED if kind == "begun" else ("begun",)
-                allowed = seconds if kind == "begun" else START_SECONDS
-                process.end_within(allowed, "the judge took too long")
-        except (UntrustedResultError, KeyError, TypeError):
-            in_turn = False
-        if not in_turn:
-            forged = f"it sent something that is no answer: {line[:200]!r}"
-            process.kill("protocol", forged)
-            return heard, forged
-    return heard, ""
+            end = run_worker(WORKER, payload, sandbox, read=read, on_message=take).wait()
+        except UntrustedResultError as error:
+            end = SandboxExit(0, "protocol", str(error), "", 0.0)
+        return replies, end
 
 
-def _answer(message: Mapping[str, Any], ids: Sequence[str]) -> Reply | str:
-    if message["type"] == "failed":
-        return str(message["reason"])[:4000]
-    reply: Reply = message["reply"]
+def _answer(message: _Message, ids: Sequence[str]) -> Reply | str:
+    if message.type == "failed":
+        return message.reason[:4000]
     if not ids:
-        return reply
+        return message.reply
     try:
-        return tidy_reply(reply, ids)
+        return tidy_reply(message.reply, ids)
     except BadJudgeReply as error:
         return str(error)
 

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from p2p import files
 from p2p.scheduler.launch import LaunchError, LaunchFolder, RunStatus
 from p2p.scheduler.records import Launch
+from p2p.scheduler.transfer import TransferError
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Backend(ABC):
         """What goes wrong is said with the node's name."""
         try:
             yield
-        except (LaunchError, OSError, ValueError) as error:
+        except (LaunchError, TransferError, OSError, ValueError) as error:
             raise BackendError(f"node {self.node.node_id}: {error}") from error
 
     def submit(self, spec: RunSpec) -> RunStatus:

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
 
-from p2p.scheduler import copying
+from p2p.scheduler import transfer
 from p2p.scheduler.backends import Backend, BackendError, cluster_owner
 from p2p.scheduler.backends.ray_cluster import (
     PROGRAM_LEASE_S,
@@ -38,6 +38,7 @@ CHECK_S = 15.0
 """For whoever waits at a terminal."""
 CALLS_AT_ONCE = 32
 LOG_BYTES = 4 * 2**20
+CHUNK_BYTES = 8 * 2**20
 QUEUED = RunStatus("waiting", message="waits for room in the Ray cluster")
 NEVER_BEGAN = RunStatus("absent", never_began=True)
 
@@ -125,7 +126,7 @@ class RayBackend(Backend):
         package = await asyncio.to_thread(build_package)
         if not await self._call(launch, "install", package.digest, None):
             await self._call(launch, "install", package.digest, package.data)
-        await copying.send(self._remote(launch), launch.folder)
+        await self._send(launch)
         runs_dir = LaunchFolder(Path(base), launch.launch_id).runs_dir
         file = launch_file(launch.spec, runs_dir, python, lease_s=PROGRAM_LEASE_S)
         folder.make()
@@ -172,7 +173,9 @@ class RayBackend(Backend):
             status = RunStatus(**await self._call(launch, "status"))
             if status.state == "absent":
                 return
-            await copying.collect(self._remote(launch), launch.folder)
+            if (launch.folder / transfer.FEEDBACK).is_dir():
+                await self._send(launch, transfer.FEEDBACK)
+            await self._fetch(launch)
             with folder.log.open("ab") as stream:
                 async for data in self._log(launch, stream.tell()):
                     stream.write(data)
@@ -208,8 +211,30 @@ class RayBackend(Backend):
         """What a method of the launch's actor returns; raises ActorGone and ActorBusy."""
         return await self._ask("call", launch.launch_id, method, arguments, named)
 
-    def _remote(self, launch: Launch) -> _Folder:
-        return _Folder(partial(self._call, launch), launch.spec.folder)
+    async def _send(self, launch: Launch, below: str = "") -> None:
+        """Send the launch's folder; of what is `below` in it, only what is not there."""
+        with tempfile.TemporaryDirectory(prefix="p2p-ray-") as name:
+            archive = Path(name) / "files.tar"
+            await asyncio.to_thread(transfer.pack, launch.folder, archive, {}, below)
+            with archive.open("rb") as stream:
+                while data := stream.read(CHUNK_BYTES):
+                    await self._call(launch, "write", data=data, offset=stream.tell() - len(data))
+        await self._call(launch, "unpack", folder=launch.spec.folder, keep=bool(below))
+
+    async def _fetch(self, launch: Launch) -> None:
+        """Bring what changed in the launch's folder there."""
+        known = await asyncio.to_thread(transfer.read_stamps, launch.folder)
+        size = await self._call(launch, "pack", folder=launch.spec.folder, known=known)
+        with tempfile.TemporaryDirectory(prefix="p2p-ray-") as name:
+            archive = Path(name) / "files.tar"
+            with archive.open("wb") as stream:
+                while stream.tell() < size:
+                    length = min(CHUNK_BYTES, size - stream.tell())
+                    data = await self._call(launch, "read", offset=stream.tell(), length=length)
+                    if not data:
+                        break
+                    stream.write(data[:length])
+            await asyncio.to_thread(transfer.unpack, archive, launch.folder)
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
         loop = asyncio.get_running_loop()
@@ -237,32 +262,3 @@ class RayBackend(Backend):
                 if last:
                     raise ClusterError(f"the process that uses Ray has ended: {error!r}") from error
         raise AssertionError
-
-
-class _Folder:
-    """The folder of a run on its node."""
-
-    def __init__(self, call: Callable[..., Awaitable[Any]], folder: str) -> None:
-        self._call = call
-        self._folder = folder
-
-    async def scan(self, held: Mapping[str, copying.FileStamp]) -> dict[str, copying.FileStamp]:
-        stamps: dict[str, copying.FileStamp]
-        stamps = await self._call("scan", folder=self._folder, held=held)
-        return stamps
-
-    async def read(self, path: str, offset: int, length: int) -> bytes:
-        where = {"folder": self._folder, "path": path}
-        data: bytes = await self._call("read", **where, offset=offset, length=length)
-        return data
-
-    async def put(self, folder: Path, stamps: Mapping[str, copying.FileStamp]) -> None:
-        files = {str(n): (path, stamp.mtime_ns) for n, (path, stamp) in enumerate(stamps.items())}
-        for name, (path, _) in files.items():
-            offset, data = 0, None
-            while data is None or len(data) == copying.CHUNK_BYTES:
-                data = copying.read_chunk(folder / path, offset, copying.CHUNK_BYTES)
-                await self._call("write", name=name, data=data, offset=offset)
-                offset += len(data)
-        if files:
-            await self._call("place", folder=self._folder, files=files)

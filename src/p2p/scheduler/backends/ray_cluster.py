@@ -27,7 +27,8 @@ ANSWER_S = 20.0
 """For an actor to answer; after that its node counts as out of reach for now."""
 TIMEOUTS: Mapping[str, float] = {
     "ready": 2.0,  # one that waits for room is seen by its silence
-    "install": 300.0, "scan": 300.0, "read": 300.0, "write": 300.0, "start": 120.0,
+    "install": 300.0, "pack": 300.0, "read": 300.0, "write": 300.0, "unpack": 300.0,
+    "start": 120.0,
 }  # fmt: skip
 PROGRAM_LEASE_S = 15.0
 """The program ends so long after its actor died."""

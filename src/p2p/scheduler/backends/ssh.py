@@ -1,30 +1,34 @@
 """Runs on a machine reached over SSH. They go on without it, as long as their lease lasts.
 
-One connection, made when it has to be, carries everything: files travel over SFTP, everything else
-is a command there of its own (see `p2p.scheduler.node`).
+OpenSSH keeps one connection, made when it has to be, that carries everything: files travel by
+rsync, everything else is a command there of its own (see `p2p.scheduler.node`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib.metadata
 import json
+import re
 import secrets as random_numbers
 import shlex
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import asyncssh
-
-from p2p.scheduler import copying
+from p2p.scheduler import transfer
 from p2p.scheduler.backends import Backend, BackendError, described
 from p2p.scheduler.launch import GRACE_S, RunStatus, launch_file
-from p2p.scheduler.package import Package, build_package, package_folder
+from p2p.scheduler.package import build_package, package_folder
 from p2p.scheduler.records import Launch, NodeConfig
 
 FRESH_S = 2.0
@@ -35,29 +39,57 @@ DISTRIBUTION = "prompt2policy"
 CONNECT_S = 20.0
 REQUEST_S = 120.0
 KEEPALIVE_S = 10.0
+IDLE_S = 60
+"""So long a connection stays that nobody uses."""
+LOG_BYTES = 4 * 2**20
+COMMANDS_AT_ONCE = 6
+"""sshd refuses more than ten sessions on a connection by default."""
+NO_PACKAGE = 75
 PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from p2p.scheduler.node import main; main()"
+    "import os, sys; folder = sys.argv.pop(1); "
+    f"os.path.isdir(folder) or sys.exit({NO_PACKAGE}); "
+    "sys.path.insert(0, folder); from p2p.scheduler.node import main; main()"
 )
 UNPACK = (
-    "import sys; from pathlib import Path; base, digest, archive = sys.argv[1:]; "
-    "sys.path.insert(0, archive); from p2p.scheduler.package import unpack; "
-    "unpack(Path(base), digest, Path(archive)); Path(archive).unlink()"
+    "import os, sys; from pathlib import Path; os.umask(0o077); base, digest, name = sys.argv[1:]; "
+    "archive = Path(base, 'packages', name); archive.parent.mkdir(parents=True, exist_ok=True); "
+    "archive.write_bytes(sys.stdin.buffer.read()); sys.path.insert(0, str(archive)); "
+    "from p2p.scheduler.package import unpack; unpack(Path(base), digest, archive); "
+    "archive.unlink()"
 )
-COMMANDS_AT_ONCE = 4
-"""sshd refuses more than ten sessions on a connection by default."""
-BROKEN = (
-    TimeoutError, ConnectionError, asyncssh.DisconnectError, asyncssh.ChannelOpenError,
-    asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection,
-)  # fmt: skip
-"""What is raised when a connection is gone."""
+SSH_FAILED = 255
+CONFIGURATION = """Host {host}
+BatchMode yes
+StrictHostKeyChecking yes
+GlobalKnownHostsFile /dev/null
+UserKnownHostsFile "{known_hosts}"
+Port {port}
+{own}
+ConnectTimeout {connect_s}
+ServerAliveInterval {keepalive_s}
+ServerAliveCountMax 3
+ControlMaster auto
+ControlPath {folder}/%C
+ControlPersist {idle_s}
+ForwardAgent no
+ForwardX11 no
+PermitLocalCommand no
+LogLevel ERROR
+Host *
+Include ~/.ssh/config
+"""
+_UNREACHED = re.compile(
+    r"connect to (host|address)|Could not resolve|Connection (refused|timed out)|banner exchange|"
+    r"kex_exchange|No route|Network is unreachable"
+)
 
 
-class Link(NamedTuple):
-    """A connection, its file transfer, and the folder of our package there."""
+class Output(NamedTuple):
+    """What a command left."""
 
-    connection: asyncssh.SSHClientConnection
-    sftp: asyncssh.SFTPClient
-    package: str
+    code: int
+    text: str
+    complaint: str
 
 
 class SSHBackend(Backend):
@@ -67,22 +99,27 @@ class SSHBackend(Backend):
         assert node.base_dir is not None
         super().__init__(node, scheduler_dir, Path(node.base_dir))
         self.python = node.python or sys.executable
-        self._link: Link | None = None
-        self._connecting = asyncio.Lock()
+        self.known_hosts = Path(node.known_hosts or Path.home() / ".ssh" / "known_hosts")
+        self._own = Path(tempfile.mkdtemp(prefix="p2p-ssh-"))
+        weakref.finalize(self, shutil.rmtree, self._own, ignore_errors=True)
+        self._write_configuration()
         self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE)
+        self._connecting = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._statuses: dict[str, RunStatus] = {}
         self._asked_at = float("-inf")
-        self._heard: dict[str, float] = {}
+        self._answered: dict[str, float] = {}
 
     async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         with self.errors():
             launch_id, call = launch.launch_id, self.call
             self._statuses.pop(launch_id, None)  # what is known of it changes
-            status = RunStatus(**await call("prepare", launch_id=launch_id))
+            folder = launch.spec.folder
+            status = RunStatus(**await call("prepare", launch_id=launch_id, folder=folder))
             if status.state != "absent":
                 return status  # what its folder there holds is newer than ours
-            await copying.send(_Folder(self, launch), launch.folder)
+            async with self._commands:
+                await transfer.send(self._shell, launch.folder, self._there(launch))
             runs_dir, python = self.folder(launch).runs_dir, self.python
             file = launch_file(launch.spec, runs_dir, python, lease_s=self.node.lease_s)
             fields = {"file": asdict(file), "secrets": secrets, "python": python}
@@ -102,7 +139,7 @@ class SSHBackend(Backend):
                 "lost",
                 message=f"no word for {silence:.0f} s, longer than its lease lasts: {error}",
             )
-        self._heard[launch.launch_id] = self._asked_at
+        self._answered[launch.launch_id] = self._asked_at
         return status
 
     async def _look(self, launch_id: str) -> RunStatus:
@@ -131,15 +168,20 @@ class SSHBackend(Backend):
 
     def _silence(self, launch: Launch) -> float:
         now = time.monotonic()
-        return now - self._heard.setdefault(launch.launch_id, now)
+        return now - self._answered.setdefault(launch.launch_id, now)
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
+        output = b""
+        fields = {"launch_id": launch.launch_id, "limit": LOG_BYTES}
         with self.errors():
-            return await self.read(self.folder(launch).log, offset)
+            while text := await self.call("log", offset=offset + len(output), **fields):
+                output += base64.b64decode(text)
+        return output
 
     async def collect(self, launch: Launch) -> None:
         with self.errors():
-            await copying.collect(_Folder(self, launch), launch.folder)
+            async with self._commands:
+                await transfer.collect(self._shell, self._there(launch), launch.folder)
 
     async def release(self, launch: Launch) -> None:
         with self.errors():
@@ -148,180 +190,167 @@ class SSHBackend(Backend):
     async def check(self) -> str:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
         with self.errors():
+            transfer.check_rsync()
             machine = await self.call("machine", requirements=requirements)
         if machine["missing"]:
-            raise BackendError(
-                f"node {self.node.node_id}: its Python lacks {', '.join(machine['missing'])}; "
+            raise self._error(
+                f"its Python lacks {', '.join(machine['missing'])}; "
                 "install them there, or set `python` of the node to one that has them"
             )
+        if not machine["rsync"]:
+            raise self._error(f"there is no rsync: {transfer.INSTALL_RSYNC}")
         return described(self.node, machine)
 
     async def close(self) -> None:
-        link = self._link
-        self._drop()
-        if link is not None:
-            with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(5):
-                    await link.connection.wait_closed()
-
-    def _drop(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.connection.abort()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(5):
+                await self._execute("-O", "exit", str(self.node.host))
 
     async def call(self, operation: str, **arguments: Any) -> Any:
         """What one of the node's operations returns."""
+        folder = str(package_folder(self.base, (await asyncio.to_thread(build_package)).digest))
+        words = ["-c", PROGRAM, folder, str(self.base), operation]
+        text = json.dumps(arguments).encode()
         async with self._commands:
-            link = await self._linked()
-            words = ["-c", PROGRAM, link.package, str(self.base), operation]
-            output = await self._run(link.connection, words, json.dumps(arguments))
+            output = await self._run_python(words, text)
+            if output.code == NO_PACKAGE:
+                await self._install()
+                output = await self._run_python(words, text)
+        if output.code:
+            raise self._no_program(output)
         try:
-            answer = json.loads(output.strip().rpartition("\n")[2])
+            answer = json.loads(output.text.strip().rpartition("\n")[2])
             if "error" in answer:
                 raise self._error(f"{operation} failed there: {answer['error']}")
             return answer["result"]
         except (ValueError, TypeError, KeyError) as error:
             raise self._error(f"its answer makes no sense ({error}); is it ours?") from error
 
-    async def read(self, path: Path, offset: int, length: int = -1) -> bytes:
-        """Part of a file there; nothing if there is none."""
-        link = await self._linked()
-        with suppress(asyncssh.SFTPNoSuchFile):
-            async with link.sftp.open(str(path), "rb") as stream:
-                data: Any = await stream.read(length, offset)
-                return bytes(data)
-        return b""
-
-    async def put(self, source: Path, target: Path) -> None:
-        """Send a file."""
-        await (await self._linked()).sftp.put(str(source), str(target))
-
-    async def _run(
-        self, connection: asyncssh.SSHClientConnection, words: list[str], text: str = ""
-    ) -> str:
-        """Run its Python; the output. No part of the command has a meaning to a shell there."""
-        command = shlex.join([self.python, "-P", *words])
-        process = await connection.run(command, input=text, timeout=REQUEST_S, errors="replace")
-        if process.exit_status is None and process.exit_signal is None:
-            raise ConnectionError("it was cut off")
-        if process.exit_status != 0:
-            self._drop()  # perhaps our package is gone there: connect anew
-            complaint = str(process.stderr or "").strip()[-1500:]
-            raise self._error(
-                f"our program does not start with {self.python} (exit status "
-                f"{process.exit_status}). {complaint}\nThere must be a Python 3.11 or newer with "
-                "this program's dependencies: see `python` of the node"
-            )
-        return str(process.stdout or "")
-
-    async def _linked(self) -> Link:
+    async def _install(self) -> None:
+        """Bring our package there, once for each version."""
         async with self._connecting:
-            if self._link is None or self._link.connection.is_closed():
-                package = await asyncio.to_thread(build_package)
-                connection = await self._connect()
-                try:
-                    sftp = await connection.start_sftp_client()
-                    folder = await self._install(connection, sftp, package)
-                except BaseException:
-                    connection.abort()
-                    raise
-                self._link = Link(connection, sftp, folder)
-            return self._link
+            package = await asyncio.to_thread(build_package)
+            name = f"{package.digest}.{random_numbers.token_hex(6)}.zip"
+            words = ["-c", UNPACK, str(self.base), package.digest, name]
+            output = await self._run_python(words, package.data)
+            if output.code:
+                raise self._no_program(output)
 
-    async def _install(
-        self, connection: asyncssh.SSHClientConnection, sftp: asyncssh.SFTPClient, package: Package
-    ) -> str:
-        """Bring our package there, once for each version; returns its folder."""
-        folder = package_folder(self.base, package.digest)
-        if not await sftp.isdir(str(folder)):
-            private = asyncssh.SFTPAttrs(permissions=0o700)
-            await sftp.makedirs(str(folder.parent), private, exist_ok=True)
-            archive = f"{folder}.{random_numbers.token_hex(6)}.zip"
-            async with sftp.open(archive, "wb") as stream:
-                await stream.write(package.data)
-            await self._run(connection, ["-c", UNPACK, str(self.base), package.digest, archive])
-        return str(folder)
+    def _no_program(self, output: Output) -> BackendError:
+        return self._error(
+            f"our program does not start with {self.python} (exit status {output.code}). "
+            f"{output.complaint[-1500:]}\nThere must be a Python 3.11 or newer with "
+            "this program's dependencies: see `python` of the node"
+        )
+
+    # --- OpenSSH ----------------------------------------------------------------------------------
+
+    @property
+    def _shell(self) -> str:
+        return f"ssh -F {self._own}/config"
+
+    def _there(self, launch: Launch) -> str:
+        """The folder of a run, as rsync names it."""
+        host = str(self.node.host)
+        folder = self.folder(launch).runs_dir / launch.spec.folder
+        return f"{f'[{host}]' if ':' in host else host}:{folder}"
+
+    def _write_configuration(self) -> None:
+        node = self.node
+        own = [f"User {node.user}"] if node.user else []
+        own += [f"IdentityFile {node.key_file}", "IdentitiesOnly yes"] if node.key_file else []
+        text = CONFIGURATION.format(
+            host=node.host,
+            known_hosts=self.known_hosts,
+            port=node.port,
+            own="\n".join(own),
+            connect_s=round(CONNECT_S),
+            keepalive_s=max(1, round(KEEPALIVE_S)),
+            idle_s=IDLE_S,
+            folder=self._own,
+        )
+        (self._own / "config").write_text(text)
+
+    async def _run_python(self, words: list[str], text: bytes) -> Output:
+        """Run its Python. No part of the command has a meaning to a shell there."""
+        if not self.known_hosts.is_file():
+            raise self._error(
+                f"its host key cannot be checked: there is no {self.known_hosts}. {self._how}"
+            )
+        command = shlex.join([self.python, "-P", *words])
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                output = await self._execute(str(self.node.host), command, text=text)
+        except TimeoutError:
+            await self.close()
+            raise self._broken(f"no answer for {REQUEST_S:g} s") from None
+        if output.code == SSH_FAILED or output.code < 0:
+            raise self._explain(output.complaint)
+        return output
+
+    async def _execute(self, *words: str, text: bytes = b"") -> Output:
+        """Run ssh, and see its end whatever happens."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "ssh", "-F", str(self._own / "config"), *words,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/",
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise self._error(
+                "there is no ssh on this machine: sudo apt-get install openssh-client"
+            ) from None
+        try:
+            output, complaint = await process.communicate(text)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        decoded = output.decode(errors="replace"), complaint.decode(errors="replace").strip()
+        return Output(process.returncode or 0, *decoded)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Make errors those of a backend; after one of the connection, the next call connects."""
+        """Make errors those of a backend."""
         try:
             yield
-        except BROKEN as error:
-            self._drop()
-            raise self._error(
-                f"the connection broke ({_words(error)}); its runs go on, and are found again when "
-                "it is back"
-            ) from error
-        except (OSError, ValueError, TypeError, asyncssh.Error) as error:
-            raise self._error(_words(error)) from error
+        except transfer.TransferError as error:
+            text = str(error)
+            cut = re.search(r"with code (255|12|30|10):", text)
+            raise (self._explain(text) if cut else self._error(text)) from error
+        except (OSError, ValueError, TypeError) as error:
+            raise self._error(str(error).strip() or type(error).__name__) from error
 
     def _error(self, text: str) -> BackendError:
         where = f"{self.node.host}:{self.node.port}"
         return BackendError(f"node {self.node.node_id} ({where}): {text}")
 
-    async def _connect(self) -> asyncssh.SSHClientConnection:
-        node = self.node
-        known_hosts = Path(node.known_hosts or Path.home() / ".ssh" / "known_hosts")
-        how = (
-            f"After you have compared its fingerprint: ssh-keyscan -p {node.port} {node.host} >> "
-            f"{known_hosts}"
+    def _broken(self, reason: str) -> BackendError:
+        return self._error(
+            f"the connection broke ({reason}); its runs go on, and are found again when it is back"
         )
-        if not known_hosts.is_file():
-            raise self._error(f"its host key cannot be checked: there is no {known_hosts}. {how}")
-        try:
-            return await asyncssh.connect(
-                node.host or "",
-                node.port,
-                username=node.user or (),
-                known_hosts=str(known_hosts),
-                client_keys=[node.key_file] if node.key_file else (),
-                password_auth=False,
-                kbdint_auth=False,
-                agent_forwarding=False,
-                x11_forwarding=False,
-                connect_timeout=CONNECT_S,
-                login_timeout=CONNECT_S,
-                keepalive_interval=KEEPALIVE_S,
-                keepalive_count_max=3,
+
+    @property
+    def _how(self) -> str:
+        node = self.node
+        return (
+            f"After you have compared its fingerprint: ssh-keyscan -p {node.port} {node.host} >> "
+            f"{self.known_hosts}"
+        )
+
+    def _explain(self, complaint: str) -> BackendError:
+        """Why ssh did not get through, and what to do."""
+        lines = complaint.splitlines()
+        last = lines[-1].strip() if lines else "it said nothing"
+        if "ost key" in complaint or "HOST IDENTIFICATION" in complaint:
+            return self._error(
+                f"its host key is not the one in {self.known_hosts}, or it has none there; nothing "
+                f"was sent. {self._how}"
             )
-        except asyncssh.HostKeyNotVerifiable as error:
-            raise self._error(
-                f"its host key is not the one in {known_hosts}, or it has none there; nothing was "
-                f"sent. {how}"
-            ) from error
-        except asyncssh.PermissionDenied as error:
-            raise self._error(
-                f"it lets nobody in with our key ({error.reason}); set `user` and `key_file` of "
-                "the node, or add the key to the agent and to authorized_keys there"
-            ) from error
-        except (OSError, TimeoutError, ValueError, asyncssh.Error) as error:
-            raise self._error(f"it cannot be reached ({_words(error)}); is it up?") from error
-
-
-class _Folder:
-    """The folder of a run on the node."""
-
-    def __init__(self, node: SSHBackend, launch: Launch) -> None:
-        self._node = node
-        self._where = {"launch_id": launch.launch_id, "folder": launch.spec.folder}
-        self._launch = node.folder(launch)
-
-    async def scan(self, held: Mapping[str, copying.FileStamp]) -> dict[str, copying.FileStamp]:
-        stamps = await self._node.call("scan", **self._where, held=held)
-        return {path: copying.FileStamp(*stamp) for path, stamp in stamps.items()}
-
-    async def read(self, path: str, offset: int, length: int) -> bytes:
-        folder = self._launch.runs_dir / self._where["folder"]
-        return await self._node.read(folder / path, offset, length)
-
-    async def put(self, folder: Path, stamps: Mapping[str, copying.FileStamp]) -> None:
-        files = {str(n): (path, stamp.mtime_ns) for n, (path, stamp) in enumerate(stamps.items())}
-        for name, (path, _) in files.items():
-            await self._node.put(folder / path, self._launch.path / "incoming" / name)
-        if files:
-            await self._node.call("place", **self._where, files=files)
-
-
-def _words(error: BaseException) -> str:
-    return str(error).strip() or type(error).__name__
+        if "Permission denied" in complaint:
+            return self._error(
+                f"it lets nobody in with our key ({last}); set `user` and `key_file` of the node, "
+                "or add the key to the agent and to authorized_keys there"
+            )
+        if _UNREACHED.search(complaint):
+            return self._error(f"it cannot be reached ({last}); is it up?")
+        return self._broken(last)

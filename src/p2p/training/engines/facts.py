@@ -18,8 +18,7 @@ from pydantic import BaseModel, ValidationError
 from p2p import files
 from p2p.config import ConfigurationError
 from p2p.contracts import PolicyMetadata
-from p2p.sandbox import Sandbox, gpu, read_message, start
-from p2p.sandbox.options import GIB, LIBRARIES_BYTES
+from p2p.sandbox import LIBRARIES_BYTES, Sandbox, gpu, read_message, run_worker
 from p2p.training.engines.table import (
     Installed,
     check_supported,
@@ -29,14 +28,16 @@ from p2p.training.engines.table import (
     installed,
     is_engine,
 )
+from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
 from p2p.training.specs.records import EnvSpec
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
-    from p2p.sandbox import SandboxExit
+    from p2p.sandbox import SandboxedProcess, SandboxExit
 
 Fact = TypeVar("Fact", bound=BaseModel)
 CHILD = "p2p.training.engines.child"
+GIB = 1 << 30
 START_SECONDS = 900.0
 """To import an engine and to compile its kernels on a busy machine."""
 GPU_MEMORY_BYTES = 16 << 30
@@ -68,6 +69,40 @@ class Surroundings:
     """Of the GPU's libraries, besides what the work itself may take."""
     start_seconds: float = 0.0
     """To be granted before its first word, besides what the work itself may take."""
+
+    def sandbox(
+        self,
+        folder: Path,
+        *,
+        wall_seconds: float = 0.0,
+        stall_seconds: float | None = None,
+        memory_bytes: int = 4 * GIB,
+        disk_bytes: int | None = None,
+        max_lines: int | None = None,
+        readable: tuple[Path, ...] = (),
+        import_paths: tuple[Path, ...] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Sandbox:
+        """The sandbox of work that may use so much, with what the engine takes on top.
+
+        It may read and import from the user's own folders, unless `import_paths` are given.
+        """
+        stall = None if stall_seconds is None else stall_seconds + self.start_seconds
+        least_disk = GIB // 16 if self.python is None else GIB  # kernels, if any are new
+        return Sandbox(
+            folder=folder,
+            python=self.python,
+            readable=(*readable, *self.readable),
+            import_paths=own_folders() if import_paths is None else import_paths,
+            env={**(env or {}), **self.env},
+            gpu=self.gpu,
+            memory_bytes=memory_bytes + self.memory_bytes,
+            address_bytes=LIBRARIES_BYTES,
+            disk_bytes=disk_bytes or least_disk,
+            wall_seconds=wall_seconds + self.start_seconds,
+            stall_seconds=stall,
+            max_lines=max_lines,
+        )
 
 
 def surroundings(engine: str, folder: Path, device: str = "auto") -> Surroundings:
@@ -123,27 +158,24 @@ def run_child(
         folder = Path(name)
         prepare(folder)
         around = _surroundings(engine, found or installed(engine), home, folder, device)
-        sandbox = Sandbox(
-            folder=folder,
-            python=around.python,
-            readable=around.readable,
-            env=around.env,
-            gpu=around.gpu,
-            memory_bytes=8 * GIB + around.memory_bytes,
-            address_bytes=LIBRARIES_BYTES,
-            wall_seconds=START_SECONDS,
-        )
         answer: dict[str, Any] | None = None
-        said = {**payload, "engine": engine, "folder": name, "device": device}
-        with start(CHILD, said, sandbox) as process:
-            for line in process.lines():
-                message = read_message(line)
-                answer = message.get("done", answer)
-                if "progress" in message:
-                    on_progress(str(message["progress"]), float(message["seconds"]))
-            end = process.wait()
+
+        def take(message: dict[str, Any], _: SandboxedProcess) -> None:
+            nonlocal answer
+            answer = message.get("done", answer)
+            if "progress" in message:
+                on_progress(str(message["progress"]), float(message["seconds"]))
+
+        process = run_worker(
+            CHILD,
+            {**payload, "engine": engine, "folder": name, "device": device},
+            around.sandbox(folder, memory_bytes=8 * GIB, disk_bytes=2 * GIB, import_paths=()),
+            read=read_message,
+            on_message=take,
+        )
         _keep_kernels(process.folder / "kernels", home / "kernels")
         if answer is None:
+            end = process.wait()
             raise EngineFailed(f"{engine} did not start: {_reason(end)}", end.output_tail)
         keep(process.folder)
         return answer
@@ -190,8 +222,6 @@ def read_facts(
 ) -> Path:
     """The folder with an environment's facts; the first time, the engine is started for it."""
     if env_id not in engine_environments(engine):
-        from p2p.training.envs.registry import UnknownEnvironmentError
-
         raise UnknownEnvironmentError(env_id, engine_environments(engine))
     target = facts_folder(engine, env_id)
     if (target / "spec.json").exists():

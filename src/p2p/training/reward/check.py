@@ -10,26 +10,25 @@ import ast
 import re
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter
 
 from p2p.config import engine_of
 from p2p.contracts import Record, RewardSpec
 from p2p.sandbox import (
-    LIBRARIES_BYTES,
     Sandbox,
     SandboxedProcess,
     SandboxExit,
     UntrustedResultError,
     find_problems,
-    read_message,
-    start,
+    message_reader,
+    run_worker,
 )
 from p2p.training.engines.facts import surroundings
 from p2p.training.engines.table import is_engine
-from p2p.training.envs.registry import own_folders
 from p2p.training.reward_function import RewardLoadError
 from p2p.training.reward_loader import DEFAULT_NAME, parse_source, read_source
 
@@ -85,6 +84,25 @@ class CheckResult(Record):
     """By how much the process grew while the reward ran."""
 
 
+class _Ready(Record):
+    type: Literal["ready"]
+    body: None
+
+
+class _Finding(Record):
+    type: Literal["finding"]
+    body: CheckFinding
+
+
+class _Result(Record):
+    type: Literal["result"]
+    body: CheckResult
+
+
+_Message = _Ready | _Finding | _Result
+_MESSAGES: TypeAdapter[_Message] = TypeAdapter(Annotated[_Message, Field(discriminator="type")])
+
+
 class CheckReport(Record):
     env_id: str
     name: str
@@ -138,23 +156,13 @@ def check_reward(
             "observe_time": observe_time,
         }  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
-            around = surroundings(engine, Path(folder))
-            sandbox = Sandbox(
-                folder=Path(folder),
-                python=around.python,
-                readable=around.readable,
-                memory_bytes=memory_bytes + around.memory_bytes,
-                gpu=around.gpu,
-                disk_bytes=GIB // 16 if around.python is None else GIB,  # kernels, if any are new
-                wall_seconds=SETUP_SECONDS + seconds + around.start_seconds,
+            sandbox = surroundings(engine, Path(folder)).sandbox(
+                Path(folder),
+                memory_bytes=memory_bytes,
+                wall_seconds=SETUP_SECONDS + seconds,
                 max_lines=MAX_LINES,
-                address_bytes=LIBRARIES_BYTES,
-                import_paths=own_folders(),
-                env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **around.env},
             )
-            with start(WORKER, payload, sandbox) as process:
-                result = _follow(process, seconds, findings)
-                end = process.wait()
+            result, end = _run(payload, sandbox, seconds, findings)
         if result is None and not any(f.level == "error" for f in findings):
             findings.append(_ended(end, name, seconds))
         findings += _sandbox_warnings(code)
@@ -182,26 +190,30 @@ def _is_code(reward: str | Path) -> bool:
     return isinstance(reward, str) and "\n" in reward
 
 
-def _follow(
-    process: SandboxedProcess, seconds: float, findings: list[CheckFinding]
-) -> CheckResult | None:
-    """Read what the worker says. The reward's clock starts when the environment is ready."""
+def _run(
+    payload: Mapping[str, Any], sandbox: Sandbox, seconds: float, findings: list[CheckFinding]
+) -> tuple[CheckResult | None, SandboxExit]:
+    """Run the worker. The reward's clock starts when the environment is ready."""
     ready = False
     result = None
-    for line in process.lines():
-        try:
-            message = read_message(line, finite=False)
-            kind, body = message["type"], message["body"]
-            if kind == "ready" and not ready:
+
+    def take(message: _Message, process: SandboxedProcess) -> None:
+        nonlocal ready, result
+        match message:
+            case _Ready() if not ready:
                 ready = True
                 process.end_within(seconds, "the reward took too long")
-            elif kind == "finding" and len(findings) < 100:
-                findings.append(CheckFinding.model_validate(body))
-            elif kind == "result":
-                result = CheckResult.model_validate(body)
-        except (UntrustedResultError, KeyError, TypeError, ValidationError) as error:
-            process.kill("protocol", f"what it sent is no message: {error}")
-    return result
+            case _Finding() if len(findings) < 100:
+                findings.append(message.body)
+            case _Result():
+                result = message.body
+
+    read = message_reader(_MESSAGES)
+    try:
+        end = run_worker(WORKER, payload, sandbox, read=read, on_message=take).wait()
+    except UntrustedResultError as error:
+        end = SandboxExit(0, "protocol", f"what it sent is no message: {error}", "", 0.0)
+    return result, end
 
 
 def _ended(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
