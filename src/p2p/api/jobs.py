@@ -98,6 +98,9 @@ def show_log(
             raise Unavailable(str(error)) from error
     begin = max(0, len(output) - LOG_BYTES) if offset is None else 0
     part = output[begin : begin + LOG_BYTES]
+    if begin:  # the rest of a character that begins before it
+        part = part.lstrip(bytes(range(0x80, 0xC0)))
+        begin = len(output) - len(part)
     start = (offset or 0) + begin
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(part)

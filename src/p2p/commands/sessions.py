@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, SessionView
 
+LISTED = {"session_id", "status", "unchecked_words", "iterations", "env_id", "prompt"}
+"""Fields of `p2p sessions --json`, beside the score."""
 REVIEW_LINES = 40
 """Of a reviewer's diff; the whole of it is in reward.json."""
 
@@ -59,7 +61,10 @@ def sessions(
     records = [SessionRecord(folder / name) for name in session_names(folder)[: -limit - 1 : -1]]
     rows = [SessionRow.model_validate(SessionView(record)) for record in records]
     if as_json:
-        print_json([{**row.model_dump(mode="json"), "score": row.best_score} for row in rows])
+        listed = [row.model_dump(mode="json", include=LISTED) for row in rows]
+        print_json(
+            [{**each, "score": row.best_score} for each, row in zip(listed, rows, strict=True)]
+        )
         return
     if not rows:
         out.print(f'no sessions in {shown(folder)} yet: p2p run "run forward fast"', soft_wrap=True)
