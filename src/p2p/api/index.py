@@ -113,7 +113,7 @@ class SessionIndex:
     def __init__(self, runs_dir: Path) -> None:
         self.runs_dir = runs_dir
         self._entries: dict[str, Entry] = {}
-        self._refreshing = threading.Lock()
+        self._refreshing, self._reading = threading.Lock(), threading.Lock()
         runs_dir.mkdir(parents=True, exist_ok=True)
 
     def refresh(self) -> None:
@@ -132,11 +132,12 @@ class SessionIndex:
         self._read(session_id, folder, READ_AGAIN)
 
     def _read(self, session_id: str, folder: Path, changed: int) -> None:
-        entry = read_entry(session_id, folder, changed)
-        if entry is not None:
-            self._entries[session_id] = entry
-        else:
-            self._entries.pop(session_id, None)
+        with self._reading:  # else what was read before a change could be stored after it
+            entry = read_entry(session_id, folder, changed)
+            if entry is not None:
+                self._entries[session_id] = entry
+            else:
+                self._entries.pop(session_id, None)
 
     def find(self, query: SessionQuery, *, deleted: bool = False) -> tuple[list[Entry], int]:
         """A page of sessions, and how many there are in all; `deleted`: of those in the trash."""
