@@ -908,6 +908,8 @@ class Alive(Record):
     type: Literal["alive"] = "alive"
     phase: Literal["setup", "compile", "rollout", "update", "eval"]
     global_step: int
+    reward_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """What the reward's calls have taken in this process."""
 
 
 class Finished(Record):

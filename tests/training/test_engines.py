@@ -294,7 +294,7 @@ import sys
 import types
 sys.modules.update({"mujoco.batch": None, "jax": None})
 import p2p.agents.returns_worker, p2p.training.engines.child, p2p.training.reward_check
-import p2p.training.base_trainer, p2p.training.engines.engine_env, p2p.training.worker
+import p2p.training.training_loop, p2p.training.engines.engine_env, p2p.training.worker
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
@@ -305,7 +305,7 @@ def no_sandbox(no_engines, tmp_path, monkeypatch):
     script = tmp_path / "enter_without.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(launch.PACKAGE).parent)!r})\n"
-        "from p2p.sandbox import landlock; landlock.abi = lambda: 0\n"
+        "from p2p.sandbox import kernel; kernel.landlock_abi = lambda: 0\n"
         "from p2p.sandbox import enter; enter._main()\n"
     )
     monkeypatch.setattr("p2p.sandbox.enter.__file__", str(script))
