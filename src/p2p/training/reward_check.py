@@ -319,8 +319,8 @@ def _environment(payload: Mapping[str, Any], config: TrainConfig) -> BatchedEnv:
 
     parse_source(payload["code"], config.engine, name=payload["name"])
     # Of a reward that goes by the time, every part is to be seen within the few steps of a trial.
-    short = max(2, payload["steps"] // 10) if config.observe_time else None
-    changes = {"max_episode_steps": short, "num_threads": 1}
+    short = {"max_episode_steps": max(2, payload["steps"] // 10)} if config.observe_time else {}
+    changes = {**short, "num_threads": 1}
     env = make_environment(config.model_copy(update=changes), payload["num_envs"], payload["code"])
     env.reset_batch(payload["seed"])
     return env
