@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from p2p.agents.gradients import in_words
 from p2p.agents.judging.visual import MOTION_TRAIL, film
 from p2p.agents.requests import (
     LessonUpdate,
@@ -29,6 +28,7 @@ from p2p.agents.revise_tool_dispatch import (
 )
 from p2p.agents.reward_author import access
 from p2p.agents.reward_source import SHORT_DIGEST, reward_digest, violations
+from p2p.agents.screening import describe_gradients
 from p2p.analysis.trajectory_metrics import analyze_trajectory
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (
@@ -150,7 +150,7 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         judged=_judged(run, judgment),
         dynamics=run.dynamics().text() if run else _NEVER_RUN,
         terms=term_statistics(run, judgment.step) if run else (),
-        screening=in_words(current.reward.gradients) if current.reward else "",
+        screening=describe_gradients(current.reward.gradients) if current.reward else "",
         learning_curve=_thinned(run.curve) if run else (),
         training_curve=_thinned(run.training_curve) if run else (),
         still_improving=_still_improving(run),
