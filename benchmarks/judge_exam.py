@@ -34,10 +34,10 @@ from exam_paper import PROMPTS, Label, Prompt
 
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
-from p2p.agents.judging.episodes import episode_summary, trajectory_columns
-from p2p.agents.judging.judge_worker import tidy_reply
-from p2p.agents.judging.verdicts import JudgedEpisode, code_opinion, judgment, single
+from p2p.agents.judge_code import episode_summary, trajectory_columns
+from p2p.agents.judge_worker import tidy_reply
 from p2p.agents.requests import IntentRequest, JudgeRequest
+from p2p.agents.verdicts import JudgedEpisode, code_opinion, judgment, single
 from p2p.benchmark.truth.episode import Episode
 from p2p.config import LoopConfig, TrainConfig
 from p2p.training.env_spec import get_env_spec

@@ -9,7 +9,7 @@ from p2p.agents import authoring
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
 from p2p.agents.builtin.reward import write_reward
-from p2p.agents.judging.episodes import trajectory_columns
+from p2p.agents.judge_code import trajectory_columns
 from p2p.agents.requests import CodeDraft, IntentRequest, JudgeRequest, RewardRequest
 from p2p.agents.reward_author import RewardAuthor
 from p2p.agents.screening import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scripted_client import criterion
 
-from p2p.agents.judging.verdicts import (
+from p2p.agents.verdicts import (
     JudgedEpisode,
     Verdict,
     agree,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from p2p.agents.intent_elicitor import in_a_line
-from p2p.agents.judging.episodes import SUMMARY_KEYS, trajectory_columns
+from p2p.agents.judge_code import SUMMARY_KEYS, trajectory_columns
 from p2p.agents.requests import (
     REQUESTS,
     AlternativeRequest,

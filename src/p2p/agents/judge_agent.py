@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p2p.agents.judging import verdicts
-from p2p.agents.judging.episodes import episode_summary
-from p2p.agents.judging.judge_code import run_judge
-from p2p.agents.judging.verdicts import JudgedEpisode
-from p2p.agents.judging.visual import Film, film, look, synthesise
+from p2p.agents import verdicts
+from p2p.agents.judge_code import episode_summary, run_judge
+from p2p.agents.verdicts import JudgedEpisode
+from p2p.agents.visual_judge import Film, film, look, synthesise
 from p2p.inference.question import AuthenticationFailed, BudgetExhausted, InferenceError
 from p2p.training.evaluation import evaluation_seed, play_episodes, representative_episodes
 from p2p.training.policies.policy import Policy

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from p2p.agents.judging.visual import MOTION_TRAIL, film
 from p2p.agents.requests import (
     LessonUpdate,
     PastIteration,
@@ -29,6 +28,7 @@ from p2p.agents.revise_tool_dispatch import (
 from p2p.agents.reward_author import access
 from p2p.agents.reward_source import SHORT_DIGEST, reward_digest, violations
 from p2p.agents.screening import describe_gradients
+from p2p.agents.visual_judge import MOTION_TRAIL, film
 from p2p.analysis.trajectory_metrics import analyze_trajectory
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 
-from p2p.agents.judging.episodes import episode_summary
-from p2p.agents.judging.judge_code import run_judge
-from p2p.agents.judging.verdicts import task_score
+from p2p.agents.judge_code import episode_summary, run_judge
+from p2p.agents.verdicts import task_score
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, CriterionGradient, JudgeOpinion, Record
 from p2p.sandbox import (

@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p2p.agents.judging.episodes import trajectory_columns
-from p2p.agents.judging.judge_code import run_check
-from p2p.agents.judging.verdicts import (
-    JudgedEpisode,
-    Verdict,
-    seen_scores,
-    split_tags,
-    with_other_tags,
-)
+from p2p.agents.judge_code import run_check, trajectory_columns
 from p2p.agents.requests import (
     Synthesis,
     SynthesisRequest,
     VisualRequest,
     VisualVerdict,
+)
+from p2p.agents.verdicts import (
+    JudgedEpisode,
+    Verdict,
+    seen_scores,
+    split_tags,
+    with_other_tags,
 )
 from p2p.contracts import Criterion, Intent
 from p2p.event_log import emit
