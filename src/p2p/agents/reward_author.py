@@ -94,7 +94,7 @@ class RewardAuthor(CodeAuthor):
         )
         self.steps, self.code = [], ""
         self._ask(self._next_turn("alternative", request), "draft")
-        return self._settled(review=False)
+        return self._settle(review=False)
 
     def sections(self) -> dict[str, str]:
         facts = [all_facts(spec_for(self.config))]
