@@ -17,7 +17,7 @@ from p2p.contracts import (
 from p2p.files import save_model
 from p2p.records.loop_files import SteeringTaken
 from p2p.session.verdict import iteration_line, shorten
-from session_folder import INTENT, SessionFolder, sum_up
+from session_folder import INTENT, SessionFolder, judgment
 
 
 def line(folder: SessionFolder) -> str:
@@ -29,8 +29,8 @@ def test_a_pass_says_what_was_measured_and_on_how_many_held_out_seeds(tmp_path: 
     folder = SessionFolder.create(tmp_path)
     iteration = folder.iterate(1, 0.92)
     assert line(folder).startswith('"run forward fast": passed with 0.92; measured: Fast 3.68 m/s')
-    iteration.save_judgment(sum_up(1.0))
-    iteration.confirmation.save(sum_up(1.0))
+    iteration.save_judgment(judgment(1.0))
+    iteration.confirmation.save(judgment(1.0))
     assert line(folder) == (
         '"run forward fast": passed with 1.00, confirmed on 2 held-out seeds; '
         "measured: Fast 4 m/s (asked: ≥ 3 m/s); 2 of 2 hard criteria met"
@@ -44,7 +44,7 @@ def test_what_did_not_pass_names_what_it_missed(tmp_path: Path) -> None:
         '"run forward fast": not passed, score 0.79; '
         "missed: Fast 2.4 m/s (asked: ≥ 3 m/s); 1 of 2 hard criteria met"
     )
-    tagged = sum_up(0.9).model_copy(update={"passed": False, "failure_tags": ("fell",)})
+    tagged = judgment(0.9).model_copy(update={"passed": False, "failure_tags": ("fell",)})
     iteration.save_judgment(tagged)
     iteration.confirmation.save(tagged)
     assert "not passed, score 0.90 on 2 held-out seeds; tagged: fell; 2 of 2" in line(folder)
@@ -58,7 +58,7 @@ def test_a_soft_criterion_is_told_apart_from_a_hard_one(tmp_path: Path) -> None:
     folder.record.intent.save(INTENT.model_copy(update={"criteria": (speed, soft)}))
     missed = CriterionScore(id="upright", score=0.3, value=0.3)
     for passed, start in ((0.9, "passed with 0.90; measured: Fast"), (0.5, "not passed, score")):
-        verdict = sum_up(passed)
+        verdict = judgment(passed)
         criteria = (verdict.criteria[0], missed)
         iteration.save_judgment(verdict.model_copy(update={"criteria": criteria}))
         assert start in line(folder)
@@ -76,7 +76,7 @@ def test_words_that_nobody_checked_and_scores_of_people_are_named(tmp_path: Path
     iteration.steering.save(SteeringTaken(orders=(1,), score=0.3))
     assert "not passed, score 0.30 by the user's score" in line(folder)
     assert line(folder).endswith("; not checked: straight, back")
-    iteration.save_judgment(sum_up(0.9))
+    iteration.save_judgment(judgment(0.9))
     iteration.steering.path.unlink()
     assert '": unverified with 0.90; measured: Fast' in line(folder)
     iteration.steering.save(SteeringTaken(orders=(1,), score=0.9))  # they saw it and accept it
@@ -97,18 +97,18 @@ def test_nothing_is_said_before_a_verdict_and_no_zero_without_a_judge(tmp_path: 
 def test_a_mean_that_meets_the_target_is_told_apart_from_every_episode(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path)
     iteration = folder.iterate(1, 0.5)
-    scores = sum_up(0.5).criteria
+    scores = judgment(0.5).criteria
     uneven = scores[0].model_copy(update={"value": 3.5})
-    verdict = sum_up(0.5).model_copy(update={"criteria": (uneven, *scores[1:])})
+    verdict = judgment(0.5).model_copy(update={"criteria": (uneven, *scores[1:])})
     iteration.save_judgment(verdict)
     assert "missed: Fast 3.5 m/s (asked: ≥ 3 m/s, not in every episode)" in line(folder)
 
 
 def test_a_criterion_is_met_by_its_value_not_by_a_perfect_score(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path)
-    scores = sum_up(0.99).criteria
+    scores = judgment(0.99).criteria
     enough = scores[0].model_copy(update={"value": 3.1})
-    verdict = sum_up(0.99).model_copy(update={"criteria": (enough, *scores[1:])})
+    verdict = judgment(0.99).model_copy(update={"criteria": (enough, *scores[1:])})
     folder.iterate(1, 0.99).save_judgment(verdict)
     assert line(folder).endswith(
         "measured: Fast 3.1 m/s (asked: ≥ 3 m/s); 2 of 2 hard criteria met"
