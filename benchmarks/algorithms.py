@@ -81,9 +81,10 @@ def play(env_id: str, act: Act) -> float:
     """The mean return of one episode in each of the evaluation environments."""
     import numpy as np
 
+    from p2p.config import EnvOptions
     from p2p.training.vec_env import make_batched_env
 
-    env = make_batched_env(env_id, EPISODES, num_threads=1)
+    env = make_batched_env(EnvOptions(env_id), EPISODES)
     obs = env.reset_batch(FIRST_EVALUATION_SEED)
     total, alive = np.zeros(EPISODES), np.ones(EPISODES, np.bool_)
     while alive.any():

@@ -171,10 +171,11 @@ def ceiling(settings: dict[str, Any]) -> None:
     import numpy as np
     from mujoco.rollout import Rollout
 
-    from p2p.training.envs.mujoco_vec_env import MujocoVecEnv
+    from p2p.config import EnvOptions
+    from p2p.training.vec_env import MujocoVecEnv
 
     length, rng = 8, np.random.default_rng(1)
-    env = MujocoVecEnv(settings["env_id"], settings["envs"])
+    env = MujocoVecEnv(EnvOptions(settings["env_id"]), settings["envs"])
     env.reset_batch(1)
     space, skip = env.single_action_space, env._frame_skip  # noqa: SLF001
     states, controls = [], []

@@ -174,7 +174,7 @@ def ours(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[st
     import torch
 
     from p2p.contracts import ScalarsReady
-    from p2p.training.reward.tensors import TensorTransition
+    from p2p.training.reward_tensors import TensorTransition
 
     times: list[tuple[float, float]] = []
 

@@ -51,7 +51,7 @@ from p2p.prompts import (
 )
 from p2p.records.lineage import MAX_ACTIVE_LESSONS
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
-from p2p.training.reward.check import check_reward
+from p2p.training.reward_check import check_reward
 from p2p.training.specs.spec_text import camera_text
 
 TOKEN_BUDGETS = {

@@ -14,10 +14,10 @@ from p2p.training import fast_trainer, sac_trainer, sb3_trainer
 from p2p.training.base_trainer import TrainContext, make_environment, make_reward
 from p2p.training.fast_trainer import Actor, RolloutCollector
 from p2p.training.policies.network import NetworkShape, initial_parameters
-from p2p.training.reward.check import check_reward
-from p2p.training.reward.runner import RewardRunner, decide_batched
+from p2p.training.reward_check import check_reward
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import load_from_code
+from p2p.training.reward_runner import RewardRunner, decide_batched
 
 FUNCTION = """
 import numpy as np

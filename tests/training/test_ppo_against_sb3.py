@@ -11,7 +11,7 @@ from stable_baselines3.common.distributions import DiagGaussianDistribution
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from p2p.config import TrainConfig
+from p2p.config import EnvOptions, TrainConfig
 from p2p.training import fast_trainer
 from p2p.training.base_trainer import TrainContext
 from p2p.training.compiled_update import UpdateSettings
@@ -20,8 +20,8 @@ from p2p.training.fast_trainer import Actor, RolloutCollector
 from p2p.training.policies.network import NetworkShape, flatten, unflatten
 from p2p.training.policies.sb3_export import policy_kwargs
 from p2p.training.ppo import LearnerState, make_update
-from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_loader import load_from_code
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.sb3_trainer import MeasuredPPO
 from p2p.training.vec_env import make_batched_env
 
@@ -111,8 +111,9 @@ def sb3_run(config, noise, monkeypatch, rollouts, learner=PPO):
 
 
 def our_run(config, noise, first_weights, shuffles, epochs_run):
-    env = make_batched_env(config.env_id, config.num_envs,
-                           max_episode_steps=config.max_episode_steps)  # fmt: skip
+    env = make_batched_env(
+        EnvOptions(config.env_id, max_episode_steps=config.max_episode_steps), config.num_envs
+    )
     shape = NetworkShape.from_config(
         config, env.single_observation_space.shape[0], env.single_action_space.shape[0]
     )
@@ -177,7 +178,7 @@ def largest_difference(ours, theirs):
 )  # fmt: skip
 def test_weights_stay_with_those_of_sb3_learn(env_id, rollouts, options, monkeypatch):
     config = TrainConfig(env_id=env_id, **{**BASE, **options})
-    actions = make_batched_env(env_id, 1).single_action_space.shape[0]
+    actions = make_batched_env(EnvOptions(env_id), 1).single_action_space.shape[0]
     shape = (rollouts, config.num_steps, config.num_envs, actions)
     noise = np.random.default_rng(3).standard_normal(shape, np.float32)
     theirs, shuffles, venv = sb3_run(config, noise, monkeypatch, rollouts)

@@ -21,7 +21,7 @@ from p2p.training import fast_trainer, sb3_trainer
 from p2p.training.base_trainer import TrainContext, TrainingDivergedError, make_environment
 from p2p.training.checkpoints import adopt_state, load_state, save_state
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.sb3_trainer import (
     MeasuredPPO,
     RewardedVecEnv,

@@ -33,7 +33,7 @@ from p2p.training.trajectory import (
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.contracts import TrainSummary
-    from p2p.training.specs.records import EnvSpec
+    from p2p.training.env_spec import EnvSpec
 
 SUMMARY_KEYS: dict[str, str] = {
     "env_id": "the environment",

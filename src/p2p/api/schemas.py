@@ -46,7 +46,7 @@ from p2p.records.statuses import Outcome
 from p2p.scheduler.controllers import JobRequest
 from p2p.scheduler.records import BackendName, Id, NodeConfig
 from p2p.session.request import ResumeOptions, SessionRequest
-from p2p.training.reward.check import CheckReport
+from p2p.training.reward_check import CheckReport
 
 RunMetricsResponse = RunMetricsDetail
 MetricsResponse = RunMetricsDetail

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from p2p.contracts import Record
-    from p2p.training.specs.records import EnvSpec, ObservationEntry
+    from p2p.training.env_spec import EnvSpec, ObservationEntry
 
 AUTHORS = frozenset({"reward_author", "judge_author", "revise_agent"})
 """The roles that think before they answer: hours of training depend on what they write."""

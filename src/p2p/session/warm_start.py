@@ -91,7 +91,7 @@ def _place_policy(path: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]
 def _misfit(policy: Policy, config: TrainConfig) -> str:
     if config.algorithm != "ppo" or choose_backend(config) != "fast":
         return "only PPO and SAC of the fast backend can continue a policy's training"
-    widths = environment_widths(config.env_id, observe_time=config.observe_time)
+    widths = environment_widths(config)
     if policy.shape != NetworkShape.from_config(config, *widths):
         return "its network or its observation is another one"
     if policy.normalize_obs != config.normalize_obs:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -35,11 +34,10 @@ from p2p.contracts import (
 from p2p.training.checkpoints import ResumeError, adopt_state, load_state, save_state
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.batched_env import BatchedEnv
-from p2p.training.episodes import EpisodeLog
-from p2p.training.evaluation import evaluate, evaluation_seed
+from p2p.training.evaluation import EpisodeLog, evaluate, evaluation_seed
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner, decide_batched
 from p2p.training.reward_loader import parse_source
+from p2p.training.reward_runner import RewardRunner, decide_batched
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import RecordedEpisode
 
@@ -151,24 +149,18 @@ def make_environment(
     """
     source = parse_source(code, config.engine)
     quantities = source.strings.intersection(QUANTITIES if config.side_info else ())
+    options = replace(
+        config.env_options(training=training),
+        side_info=recorded or (config.side_info and source.reads_simulator),
+        quantities=frozenset(QUANTITIES if recorded else quantities),
+    )
     if is_engine(config.engine):
         from p2p.training.engines.engine_env import make_engine_env
 
-        chosen = frozenset(QUANTITIES if recorded else quantities)
-        return make_engine_env(config, num_envs, training=training, quantities=chosen)
+        return make_engine_env(options, num_envs)
     from p2p.training.vec_env import make_batched_env
 
-    return make_batched_env(
-        config.env_id,
-        num_envs,
-        backend=backend,
-        num_threads=config.num_threads or len(os.sched_getaffinity(0)),
-        max_episode_steps=(training and config.training_horizon) or config.max_episode_steps,
-        terminate_when_unhealthy=config.terminate_when_unhealthy,
-        observe_time=config.observe_time,
-        side_info=config.side_info and source.reads_simulator,
-        quantities=QUANTITIES if recorded else quantities,
-    )
+    return make_batched_env(options, num_envs, backend=backend)
 
 
 def make_reward(config: TrainConfig, code: str, env: BatchedEnv, *, batched: bool) -> RewardRunner:

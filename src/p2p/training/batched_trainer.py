@@ -24,8 +24,7 @@ from p2p.training.checkpoints import START_POLICY
 from p2p.training.envs.batched_env import generator_from_array, generator_to_array
 from p2p.training.policies.network import NetworkShape, Tensors
 from p2p.training.policies.policy import Policy, PolicyFileError
-from p2p.training.reward.calls import Transition
-from p2p.training.reward.runner import RewardRunner, Rewards, end_failures
+from p2p.training.reward_runner import RewardRunner, Rewards, Transition, end_failures
 
 if TYPE_CHECKING:
     from p2p.training.envs.batched_env import BatchedEnv, StepBatch

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from p2p import files
-from p2p.config import TrainConfig, engine_of
+from p2p.config import EnvOptions, TrainConfig, engine_of
 from p2p.contracts import ROLLOUT_LABELS, EvalReady
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, copy_result, read_arrays, read_result
@@ -87,7 +87,7 @@ def publish_checkpoint(
 def _check_shapes(
     message: EvalReady, config: TrainConfig, policy: Policy, episodes: Mapping[str, RecordedEpisode]
 ) -> None:
-    obs_dim, action_dim = environment_widths(config.env_id, observe_time=config.observe_time)
+    obs_dim, action_dim = environment_widths(config)
     expected = NetworkShape.from_config(config, obs_dim, action_dim), config.observe_time
     if (policy.shape, policy.observe_time) != expected:
         raise UntrustedResultError(f"{message.policy_file}: not a policy of this run")
@@ -97,16 +97,21 @@ def _check_shapes(
             raise UntrustedResultError(f"the {label} episode is not one of {config.env_id}")
 
 
-@cache
-def environment_widths(env_id: str, *, observe_time: bool = False) -> tuple[int, int]:
+def environment_widths(config: TrainConfig) -> tuple[int, int]:
     """Numbers of an observation and of an action."""
+    obs_dim, action_dim = _widths(config.env_id)
+    return obs_dim + config.observe_time, action_dim
+
+
+@cache
+def _widths(env_id: str) -> tuple[int, int]:
     if is_engine(engine_of(env_id)):
         from p2p.training.env_spec import get_env_spec
 
         spec = get_env_spec(env_id)
-        return spec.obs_dim + observe_time, spec.action_dim
+        return spec.obs_dim, spec.action_dim
     # Some have no time limit of their own.
-    env = make_single(env_id, max_episode_steps=1, observe_time=observe_time)
+    env = make_single(EnvOptions(env_id, max_episode_steps=1))
     try:
         spaces = env.observation_space, env.action_space
         return prod(spaces[0].shape or ()), prod(spaces[1].shape or ())

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
+from p2p.config import EnvOptions
 from p2p.training.envs.registry import make_single
-from p2p.training.reward.calls import CheckedReward
 from p2p.training.reward_function import RewardFunction, parse_docstring
 from p2p.training.reward_loader import Compute, FunctionReward
+from p2p.training.reward_runner import CheckedReward
 from p2p.training.sb3_trainer import IsaacLabRewardVecWrapper
 from p2p.training.simulator import get_simulator
 from p2p.training.specs.quantities import Robot, of_state
@@ -92,5 +93,10 @@ def make_env(
         UnknownEnvironmentError: it is not registered.
         ValueError: it has no such setting, or no time limit and none is given.
     """
-    env = make_single(env_id, max_episode_steps, terminate_when_unhealthy, render_mode)
-    return CustomRewardWrapper(env, reward_fn, side_info, engine)
+    options = EnvOptions(env_id, max_episode_steps, terminate_when_unhealthy)
+    env = make_single(options, render_mode)
+    try:
+        return CustomRewardWrapper(env, reward_fn, side_info, engine)
+    except BaseException:
+        env.close()
+        raise

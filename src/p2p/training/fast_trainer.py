@@ -31,7 +31,7 @@ from p2p.training.policies.network import (
 )
 from p2p.training.policies.normalization import ObservationNormalizer, ReturnNormalizer
 from p2p.training.ppo import LearnerState, Rollout, make_update
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward_runner import RewardRunner
 
 
 def train(ctx: TrainContext) -> None:

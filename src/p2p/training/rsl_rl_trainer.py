@@ -33,9 +33,9 @@ from p2p.training.base_trainer import (
 from p2p.training.engines.engine_env import EngineEnv, Groups, Reached
 from p2p.training.policies.network import NetworkShape, explained_variance, gaussian_shift
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.calls import TOTAL, Transition
-from p2p.training.reward.tensors import TensorTransition, decide_tensors
 from p2p.training.reward_function import RewardError
+from p2p.training.reward_runner import TOTAL, Transition
+from p2p.training.reward_tensors import TensorTransition, decide_tensors
 
 Arrays = dict[str, NDArray[Any]]
 NEVER_CLIPPED = 1e6

@@ -444,7 +444,7 @@ def _compiled(config: TrainConfig) -> Path | None:
     try:
         if root is None or choose_backend(config) != "fast":
             return None
-        widths = environment_widths(config.env_id, observe_time=config.observe_time)
+        widths = environment_widths(config)
         program = UpdateProgram.from_config(config, *widths)
     except (ConfigurationError, UnknownEnvironmentError):  # for the trainer to tell
         return None

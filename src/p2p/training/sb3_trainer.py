@@ -38,8 +38,7 @@ from p2p.training.envs.batched_env import BatchedEnv
 from p2p.training.policies.network import gaussian_shift
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import policy_from_sb3, ppo_settings
-from p2p.training.reward.calls import Transition
-from p2p.training.reward.runner import RewardRunner, end_failures
+from p2p.training.reward_runner import RewardRunner, Transition, end_failures
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]

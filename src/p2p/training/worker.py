@@ -60,7 +60,7 @@ def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
     )
     from p2p.training.evaluation import evaluate
     from p2p.training.policies.policy import Policy
-    from p2p.training.reward.runner import decide_batched
+    from p2p.training.reward_runner import decide_batched
 
     config, code = context.config, context.reward_code
     alive = Heartbeat(context.send)

@@ -64,7 +64,7 @@ from p2p.session.steering import (
     withdraw_feedback,
 )
 from p2p.session.stopping import cancel
-from p2p.training.reward.check import check_reward
+from p2p.training.reward_check import check_reward
 
 router = APIRouter(prefix="/api", tags=["sessions"])
 WATCHED = SessionQuery(limit=200)
@@ -254,12 +254,7 @@ def check_session_reward(state: State, session_id: str, body: RewardCheckRequest
         raise WrongState("another reward is being checked: try again in a moment")
     try:
         # With a line break it is code, never the name of a file here.
-        report = check_reward(
-            f"{body.reward_code}\n",
-            env_id,
-            side_info=train.side_info,
-            observe_time=train.observe_time,
-        )
+        report = check_reward(f"{body.reward_code}\n", train.in_environment(env_id))
     except SandboxUnavailable as error:
         raise Unavailable(str(error)) from error
     finally:

@@ -8,55 +8,46 @@ import mujoco
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeAwareObservation, TimeLimit
-from mujoco.batch import DATA_FIELDS
 
 from p2p.training.envs.batched_env import (
+    DATA_FIELDS,
     F64,
+    FULL_STATE,
     Array,
     Bools,
+    ReachedStates,
     StepBatch,
     generator_from_array,
     generator_to_array,
 )
-from p2p.training.envs.mujoco_engines import FULL_STATE
 from p2p.training.envs.registry import make_single
-from p2p.training.envs.side_info import ReachedStates
 from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import gymnasium as gym
+
+    from p2p.config import EnvOptions
 
 
 class GymVecEnv:
     """A BatchedEnv over ``gym.make(env_id)``, for environments that have no batched form.
 
-    Arguments are those of `make_batched_env`. Raises ValueError where observations or actions
-    are not vectors, or a setting does not apply.
+    Raises ValueError where observations or actions are not vectors, or a setting does not apply.
     """
 
-    def __init__(
-        self,
-        env_id: str,
-        num_envs: int,
-        *,
-        max_episode_steps: int | None = None,
-        terminate_when_unhealthy: bool | None = None,
-        observe_time: bool = False,
-        quantities: Collection[str] = (),
-    ) -> None:
-        self.env_id, self.num_envs = env_id, num_envs
-
-        def make() -> gym.Env[Any, Any]:
-            limits = max_episode_steps, terminate_when_unhealthy
-            return make_single(env_id, *limits, observe_time=observe_time)
-
-        self.envs = [make()]
-        self.single_observation_space = _vector_space(self.envs[0], "observation")
-        self.single_action_space = _vector_space(self.envs[0], "action")
-        for _ in range(1, num_envs):
-            self.envs.append(make())
+    def __init__(self, options: EnvOptions, num_envs: int) -> None:
+        self.env_id, self.num_envs = options.env_id, num_envs
+        self.envs = [make_single(options)]
+        try:
+            self.single_observation_space = _vector_space(self.envs[0], "observation")
+            self.single_action_space = _vector_space(self.envs[0], "action")
+            for _ in range(1, num_envs):
+                self.envs.append(make_single(options))
+        except BaseException:
+            self.close()
+            raise
         self.max_episode_steps = int(self.envs[0].spec.max_episode_steps)  # type: ignore[union-attr, arg-type]
         self._bases: list[Any] = [env.unwrapped for env in self.envs]
         self.dt = _seconds_per_step(self._bases[0])
@@ -64,7 +55,7 @@ class GymVecEnv:
         self._reached: ReachedStates | None = None
         self._meter: Meter | None = None
         if isinstance(getattr(self._bases[0], "data", None), mujoco.MjData):
-            self._meter = Meter(Robot.of(self.envs[0]), quantities)
+            self._meter = Meter(Robot.of(self.envs[0]), options.quantities)
             self._reached = ReachedStates(self._bases[0].model, [base.data for base in self._bases])
 
     def reset_batch(self, seed: int | None = None) -> F64:

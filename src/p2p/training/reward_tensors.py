@@ -14,15 +14,18 @@ import numpy as np
 import torch
 
 from p2p.training.engines.engine_env import DATA
-from p2p.training.envs.batch_data import BatchData
-from p2p.training.reward.calls import unpack
+from p2p.training.envs.batched_env import BatchData
 from p2p.training.reward_loader import EPISODE_START, FunctionReward, RewardSource, parse_source
+from p2p.training.reward_runner import unpack
 
 if TYPE_CHECKING:
     from p2p.training.engines.engine_env import EngineEnv
-    from p2p.training.reward.runner import RewardRunner
+    from p2p.training.reward_runner import RewardRunner
 
-tensor_numpy: Any = import_module("torch._numpy")  # by its name: it has no types
+try:
+    tensor_numpy: Any = import_module("torch._numpy")  # by its name: it has no types
+except ImportError:  # torch has no public name for it; rewards then see NumPy arrays
+    tensor_numpy = None
 COMPARED_STEPS, EAGER_STEPS = 8, 2
 CAPTURES = True
 """Whether calls are replayed as CUDA graphs where they can be."""
@@ -181,7 +184,7 @@ def decide_tensors(
     code: str, env: EngineEnv, runner: RewardRunner, *, engine: str, captured: bool = CAPTURES
 ) -> tuple[TensorReward | None, str]:
     """The reward on tensors, if it gives what it gives on NumPy arrays; if not, why."""
-    from p2p.training.reward.calls import Transition
+    from p2p.training.reward_runner import Transition
 
     if problem := _unfit(parse_source(code, engine), runner):
         return None, problem
@@ -227,6 +230,8 @@ def decide_tensors(
 
 def _unfit(source: RewardSource, runner: RewardRunner) -> str:
     """Why a reward is not even tried on tensors."""
+    if tensor_numpy is None:
+        return f"torch {torch.__version__} has no interface of NumPy's"
     if not runner.batched:
         return "it is called once per environment"
     if runner.stateful and (runner.has_reset or not source.reads_episode_start):
