@@ -107,10 +107,9 @@ def train_ours(contender: str, env_id: str, seed: int, cpu_seconds: int) -> Curv
     """With the settings of sessions."""
     from p2p.rewards import find_reward
     from p2p.training import sac
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.fast_trainer import FastTrainer
     from p2p.training.hp_presets import quick_config
-    from p2p.training.sac_trainer import SacTrainer
+    from p2p.training.ppo import PPO
+    from p2p.training.training_loop import TrainContext, TrainingLoop
 
     algorithm, settings = settings_of(contender)
     for name in [name for name in settings if name.isupper()]:
@@ -123,9 +122,9 @@ def train_ours(contender: str, env_id: str, seed: int, cpu_seconds: int) -> Curv
     with tempfile.TemporaryDirectory() as folder:
         context = TrainContext(config, reward, Path(folder), lambda _: None)
         curve = Curve(env_id, cpu_seconds)
-        trainer = SacTrainer(context) if algorithm == "sac" else FastTrainer(context)
-        while not curve.over(trainer.step, lambda: trainer.policy().act):
-            trainer.iterate()
+        loop = TrainingLoop(context, sac.SAC if algorithm == "sac" else PPO)
+        while not curve.over(loop.step, lambda: loop.learner.policy().act):
+            loop.iterate()
     return curve
 
 

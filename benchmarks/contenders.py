@@ -102,8 +102,8 @@ def ours(settings: dict[str, Any], threads: int) -> None:
     """The trainer itself, as it runs in the sandbox; it is held up where it reports a rollout."""
     from p2p.config import TrainConfig
     from p2p.contracts import ScalarsReady, WorkerMessage
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.fast_trainer import train
+    from p2p.training.training_loop import TrainContext
+    from p2p.training.worker import train
 
     asked = requests()
     left = 0
@@ -139,8 +139,8 @@ def ours(settings: dict[str, Any], threads: int) -> None:
 def memory(settings: dict[str, Any]) -> None:
     """Three rollouts and an evaluation of ours; prints the most memory used."""
     from p2p.config import TrainConfig
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.fast_trainer import train
+    from p2p.training.training_loop import TrainContext
+    from p2p.training.worker import train
 
     batch = settings["envs"] * settings["steps"]
     config = TrainConfig(

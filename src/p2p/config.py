@@ -117,8 +117,8 @@ class TrainConfig(BaseModel):
     algorithm: Literal["ppo", "sac"] = "ppo"
     """`sac` learns more from a step and takes longer over it."""
     backend: Literal["auto", "fast", "sb3", "rsl_rl"] = "auto"
-    """`fast`: batched MuJoCo and JAX. `sb3`: Stable-Baselines3. `rsl_rl`: PPO on a GPU simulator.
-    `auto`: what the environment has, the fast one first."""
+    """`fast`: our PPO and SAC. `sb3`: Stable-Baselines3's PPO. `rsl_rl`: PPO on a GPU simulator.
+    `auto`: `rsl_rl` for a GPU simulator, else `fast`."""
     device: str = "auto"
     """Where Stable-Baselines3 or a GPU simulator runs (the fast backend is a CPU program)."""
     torch_deterministic: bool = True

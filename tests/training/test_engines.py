@@ -294,7 +294,7 @@ import sys
 import types
 sys.modules.update({"mujoco.batch": None, "jax": None})
 import p2p.agents.returns_worker, p2p.training.engines.child, p2p.training.reward_check
-import p2p.training.base_trainer, p2p.training.engines.engine_env, p2p.training.worker
+import p2p.training.training_loop, p2p.training.engines.engine_env, p2p.training.worker
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 

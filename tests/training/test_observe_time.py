@@ -16,8 +16,6 @@ from p2p.config import EnvOptions, TrainConfig
 from p2p.contracts import EvalReady, EvalResult
 from p2p.prompts import all_facts
 from p2p.records.iteration_record import IterationRecord
-from p2p.training import fast_trainer
-from p2p.training.base_trainer import TrainContext
 from p2p.training.checkpoints import environment_widths
 from p2p.training.env_spec import get_env_spec, spec_for
 from p2p.training.envs.registry import make_single
@@ -26,8 +24,10 @@ from p2p.training.export import model_card
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.portable import save_onnx
 from p2p.training.policies.sb3_export import save_sb3_zip
+from p2p.training.training_loop import TrainContext
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
+from p2p.training.worker import train
 
 BACK_AND_FORTH = """
 import numpy as np
@@ -72,7 +72,7 @@ class Trained:
 
 def trained(folder: Path, **changes: Any) -> Trained:
     config, heard = TOY.with_updates(**changes), list[Any]()
-    fast_trainer.train(TrainContext(config, BACK_AND_FORTH, folder, heard.append))
+    train(TrainContext(config, BACK_AND_FORTH, folder, heard.append))
     (last,) = [message for message in heard if isinstance(message, EvalReady)]
     return Trained(config, last.result, folder, folder / last.policy_file)
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from p2p.config import EnvOptions, TrainConfig
-from p2p.training.base_trainer import make_environment
 from p2p.training.envs.registry import quiet_loading
 from p2p.training.evaluation import acting, evaluate
 from p2p.training.reward_function import RewardError
@@ -25,6 +24,7 @@ from p2p.training.specs.quantities import (
     names_of,
     of_state,
 )
+from p2p.training.training_loop import make_environment
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 

@@ -12,6 +12,8 @@ import pytest
 import safetensors.numpy
 
 from p2p.config import EnvOptions
+from p2p.training.envs.batched_env import row_seeds
+from p2p.training.evaluation import evaluation_seed
 from p2p.training.vec_env import (
     GymVecEnv,
     MujocoVecEnv,
@@ -238,3 +240,22 @@ def test_backends_are_chosen_by_what_the_environment_allows():
     assert isinstance(make_batched_env(EnvOptions("Hopper-v5"), 1, backend="gym"), GymVecEnv)
     assert isinstance(make_batched_env(EnvOptions("Pendulum-v1"), 1), GymVecEnv)
     assert not is_fast("Hopper-v4")
+
+
+@pytest.mark.parametrize("backend", ["fast", "gym"])
+def test_rows_start_from_the_seeds_that_they_are_given(backend):
+    seeds = row_seeds(1, 3)
+    env = make_batched_env(EnvOptions("Hopper-v5"), 3, backend=backend)
+    alone = make_batched_env(EnvOptions("Hopper-v5"), 1, backend=backend)
+    starts = env.reset_batch(seeds)
+    for seed, start in zip(seeds, starts, strict=True):
+        assert np.array_equal(alone.reset_batch(seed)[0], start)
+    with pytest.raises(ValueError, match="2 seeds for 3 rows"):
+        env.reset_batch(seeds[:2])
+
+
+def test_runs_with_neighbouring_seeds_share_no_rows():
+    rows = [row_seeds(seed, 64) for seed in range(50)]
+    assert len({seed for run in rows for seed in run}) == 50 * 64
+    assert max(map(max, rows)) < evaluation_seed()
+    assert row_seeds(1, 8) == row_seeds(1, 64)[:8]

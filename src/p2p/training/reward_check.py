@@ -311,7 +311,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
 
 def _environment(payload: Mapping[str, Any], config: TrainConfig) -> BatchedEnv:
     """What the reward is tried on, with what it reads in info; raises RewardError and others."""
-    from p2p.training.base_trainer import make_environment
+    from p2p.training.training_loop import make_environment
 
     parse_source(payload["code"], config.engine, name=payload["name"])
     # Of a reward that goes by the time, every part is to be seen within the few steps of a trial.

@@ -7,6 +7,7 @@ the sandbox only.
 from __future__ import annotations
 
 import math
+import time
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -415,6 +416,8 @@ class RewardRunner:
         self._compared = False
         self.failures = 0
         """How often `failed` was true, in all calls."""
+        self.seconds = 0.0
+        """What the reward's calls have taken."""
 
     @property
     def term_names(self) -> tuple[str, ...]:
@@ -446,10 +449,12 @@ class RewardRunner:
 
     def __call__(self, transition: Transition) -> Rewards:
         """Rewards (N,) and terms {name: (N,)}; raises RewardError."""
+        began = time.perf_counter()
         if self.batched:
             values = self._calls[0].batch(self._with_side_info(transition))
         else:
             values = self._each(transition)
+        self.seconds += time.perf_counter() - began
         return values[0], dict(zip(self.term_names, values[1:], strict=True))
 
     def failed(self, transition: Transition) -> Rows:
@@ -488,10 +493,12 @@ class RewardRunner:
         """Rewards (K, N) and terms {name: (K, N)}; raises RewardError, at the step to blame."""
         if self.block_steps == 1 or len(steps) == 1:
             return self._one_by_one(steps)
+        began = time.perf_counter()
         try:
             block = self._all_at_once(steps)
         except RewardError:
             block = None
+        self.seconds += time.perf_counter() - began
         if block is not None and self._compared:
             self._calls[0].step += len(steps)
             return block

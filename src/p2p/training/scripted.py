@@ -22,7 +22,7 @@ from p2p.training.specs.quantities import Robot
 
 if TYPE_CHECKING:
     from p2p.config import EnvOptions, TrainConfig
-    from p2p.training.envs.batched_env import F64
+    from p2p.training.envs.batched_env import F64, Seeds
 
 POINTS = 5
 """Of a sweep: enough for ten pairs to compare."""
@@ -364,11 +364,11 @@ class ScriptedEnv(GymVecEnv):
         motion = points[asked[0]][asked[1]]
         return {"": motion, **cheats(self.robot, motion)}
 
-    def reset_batch(self, seed: int | None = None) -> F64:
+    def reset_batch(self, seed: Seeds = None) -> F64:
         """Unlike others, with the same seed for every row."""
         self._paths.clear()
         for i, env in enumerate(self.envs):
-            self._obs[i] = env.reset(seed=seed)[0]
+            self._obs[i] = env.reset(seed=seed if isinstance(seed, int) else None)[0]
         self._show(range(self.num_envs))
         return self._obs.copy()
 

@@ -29,9 +29,11 @@ from p2p.training.envs.batched_env import (
     BatchedEnv,
     Bools,
     ReachedStates,
+    Seeds,
     StepBatch,
     generator_from_array,
     generator_to_array,
+    seeds_of_rows,
 )
 from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.envs.mujoco_kernels import EpisodeStarts, find_kernel
@@ -125,10 +127,9 @@ class MujocoVecEnv:
             self._engine = BatchEngine(self.model, num_envs, num_threads, fields)
         self._kernel.bind(self._engine.motion, self._engine.ctrl, self._engine.fields)
 
-    def reset_batch(self, seed: int | None = None) -> F64:
+    def reset_batch(self, seed: Seeds = None) -> F64:
         if seed is not None or not self._rngs:
-            seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
-            self._rngs = [np_random(s)[0] for s in seeds]
+            self._rngs = [np_random(own)[0] for own in seeds_of_rows(seed, self.num_envs)]
         return self.restart(np.ones(self.num_envs, np.bool_))
 
     def restart(self, rows: Bools) -> F64:

@@ -24,7 +24,7 @@ from gymnasium.spaces import Box
 from p2p.config import ConfigurationError, engine_of
 from p2p.sandbox import gpu
 from p2p.training.engines.table import get_engine
-from p2p.training.envs.batched_env import F64, Array, BatchData, Bools, StepBatch
+from p2p.training.envs.batched_env import F64, Array, BatchData, Bools, Seeds, StepBatch
 from p2p.training.specs.quantities import Meter, Robot, measure
 from p2p.training.trajectory import ENGINE_COLUMNS
 
@@ -332,8 +332,9 @@ class EngineEnv(ABC):
 
     # --- at the border ------------------------------------------------------------------------
 
-    def reset_batch(self, seed: int | None = None) -> F64:
+    def reset_batch(self, seed: Seeds = None) -> F64:
         """Start every row anew; equal seeds give equal starts for equal numbers of rows."""
+        assert seed is None or isinstance(seed, int), "an engine has one generator for all rows"
         return _numpy(self.reset_tensors(seed)["actor"])
 
     def step_batch(self, action: Array) -> StepBatch:

@@ -5,6 +5,7 @@ And the states that a transition reached, as a reward reads them: MjData's field
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partialmethod
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Array = NDArray[Any]
+Seeds = int | Sequence[int] | None
+"""Of a reset: one for each row; a number n for n, n + 1, ...; None continues the generators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,8 @@ class BatchedEnv(Protocol):
     single_observation_space: Box
     single_action_space: Box
 
-    def reset_batch(self, seed: int | None = None) -> F64:
-        """Start every row anew, row i seeded with seed + i; None continues their generators."""
+    def reset_batch(self, seed: Seeds = None) -> F64:
+        """Start every row anew."""
 
     def step_batch(self, action: Array) -> StepBatch:
         """Step every row with its action, (N, A), unclipped; auto-reset the rows that ended."""
@@ -79,6 +82,21 @@ class BatchedEnv(Protocol):
 
     def close(self) -> None:
         """Free what is held."""
+
+
+def row_seeds(seed: int, num_rows: int) -> list[int]:
+    """Seeds of the rows in training, below 2**32: those of two runs have none in common."""
+    rows = np.random.SeedSequence(seed).spawn(num_rows)
+    return [int(row.generate_state(1)[0]) for row in rows]
+
+
+def seeds_of_rows(seeds: Seeds, num_rows: int) -> Sequence[int | None]:
+    """A seed for each row, as a reset is given them."""
+    if seeds is None or isinstance(seeds, int | np.integer):
+        return [None if seeds is None else int(seeds) + i for i in range(num_rows)]
+    if len(seeds) != num_rows:
+        raise ValueError(f"{len(seeds)} seeds for {num_rows} rows")
+    return seeds
 
 
 def trial_range(space: Box) -> tuple[Array, Array]:

@@ -16,15 +16,17 @@ from p2p.training.envs.batched_env import (
     Array,
     Bools,
     ReachedStates,
+    Seeds,
     StepBatch,
     generator_from_array,
     generator_to_array,
+    seeds_of_rows,
 )
 from p2p.training.envs.registry import make_single
 from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import gymnasium as gym
 
@@ -52,15 +54,18 @@ class GymVecEnv:
         self._bases: list[Any] = [env.unwrapped for env in self.envs]
         self.dt = _seconds_per_step(self._bases[0])
         self._obs: F64 = np.zeros((num_envs, *self.single_observation_space.shape))
+        self.after_row: Callable[[], None] = lambda: None
+        """Called whenever a row was stepped or reset: some take long."""
         self._reached: ReachedStates | None = None
         self._meter: Meter | None = None
         if isinstance(getattr(self._bases[0], "data", None), mujoco.MjData):
             self._meter = Meter(Robot.of(self.envs[0]), options.quantities)
             self._reached = ReachedStates(self._bases[0].model, [base.data for base in self._bases])
 
-    def reset_batch(self, seed: int | None = None) -> F64:
-        for i, env in enumerate(self.envs):
-            self._obs[i] = env.reset(seed=None if seed is None else int(seed) + i)[0]
+    def reset_batch(self, seed: Seeds = None) -> F64:
+        for i, own_seed in enumerate(seeds_of_rows(seed, self.num_envs)):
+            self._obs[i] = self.envs[i].reset(seed=own_seed)[0]
+            self.after_row()
         self._show(range(self.num_envs))
         return self._obs.copy()
 
@@ -77,7 +82,10 @@ class GymVecEnv:
         A key that only some rows report is NaN in the others (None where it is no number).
         """
         self._show(range(self.num_envs))
-        steps = [env.step(a) for env, a in zip(self.envs, action, strict=True)]
+        steps = []
+        for env, own_action in zip(self.envs, action, strict=True):
+            steps.append(env.step(own_action))
+            self.after_row()
         next_obs = np.array([step[0] for step in steps], dtype=np.float64)
         reward = np.array([step[1] for step in steps], dtype=np.float64)
         terminated = np.array([step[2] for step in steps], dtype=np.bool_)
