@@ -305,7 +305,7 @@ def no_sandbox(no_engines, tmp_path, monkeypatch):
     script = tmp_path / "enter_without.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(launch.PACKAGE).parent)!r})\n"
-        "from p2p.sandbox import landlock; landlock.abi = lambda: 0\n"
+        "from p2p.sandbox import kernel; kernel.landlock_abi = lambda: 0\n"
         "from p2p.sandbox import enter; enter._main()\n"
     )
     monkeypatch.setattr("p2p.sandbox.enter.__file__", str(script))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from p2p.api.benchmarks import UNENDED
+from p2p.api.benchmark_reader import UNENDED
 from p2p.api.index import SessionQuery
 from p2p.api.problems import WrongState
 from p2p.api.schemas import StopResponse, TrashItem
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api", tags=["trash"])
 @router.get("/trash")
 def list_trash(state: State) -> list[TrashItem]:
     """What is in the trash, the latest first."""
-    rows, _ = state.index.find(SessionQuery(limit=500), deleted=True)
+    found, _ = state.index.find(SessionQuery(limit=500), deleted=True)
     items = [
         TrashItem(
             id=row.session_id,
@@ -32,7 +32,7 @@ def list_trash(state: State) -> list[TrashItem]:
             title=row.alias or row.prompt,
             deleted_at=row.deleted_at,
         )
-        for row in rows
+        for row in (entry.row for entry in found)
         if row.deleted_at is not None
     ]
     for name in state.benchmarks.names():

@@ -9,7 +9,6 @@ from functools import lru_cache
 import psutil
 from fastapi import APIRouter
 
-from p2p.api.resources import list_gpus
 from p2p.api.schemas import (
     CoreInfo,
     EnvInfo,
@@ -18,7 +17,7 @@ from p2p.api.schemas import (
     ResourceStatusResponse,
     RewardTemplateInfo,
 )
-from p2p.api.state import State
+from p2p.api.state import State, list_gpus
 from p2p.settings import get_settings
 from p2p.training.cpu_manager import CPUManager
 

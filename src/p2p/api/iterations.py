@@ -1,4 +1,4 @@
-"""Iterations and training runs: what was trained, its curves, videos and policies."""
+"""Iterations and training runs: curves, videos, policies, and people's scores of the videos."""
 
 from __future__ import annotations
 
@@ -6,29 +6,25 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 
 from p2p.api.metrics import Axis
-from p2p.api.problems import NotFound
+from p2p.api.problems import NotFound, WrongState
 from p2p.api.schemas import (
     AggregatedMetricsResponse,
-    IterationDetail,
+    BlindVideo,
     IterationRunEntry,
-    IterationSummary,
-    RunHyperparameters,
+    LabelRequest,
+    LabelsResponse,
     RunMetricsResponse,
 )
-from p2p.api.state import AppState, PathNumber, State
-from p2p.api.views import (
-    iteration_detail,
-    iteration_summary,
-    representative,
-    run_entry,
-    training_runs,
-)
-from p2p.files import is_data
+from p2p.api.state import AppState, PathNumber, State, view_of
+from p2p.files import UnreadableError, is_data
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
+from p2p.records.summaries import IterationDetail, IterationSummary, RunHyperparameters
+from p2p.session.labels import LabelledVideo, add_label, as_csv, compare, labelled_videos
+from p2p.session.publishing import rewrite_report
 from p2p.settings import resolve_session_dir
 
 if TYPE_CHECKING:
@@ -49,13 +45,14 @@ Points = Annotated[int, Query(ge=2, le=5000)]
 @router.get("/sessions/{session_id}/iterations/{iteration_id}")
 def show_iteration(state: State, session_id: str, iteration_id: str) -> IterationDetail:
     """An iteration, or a run of `p2p train`."""
-    return iteration_detail(session_id, state.iteration(session_id, iteration_id))
+    return IterationDetail.model_validate(state.view(session_id, iteration_id))
 
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/runs")
 def list_runs(state: State, session_id: str, iter_num: str) -> list[IterationRunEntry]:
     """Its training runs."""
-    return [run_entry(run) for run in training_runs(state.iteration(session_id, iter_num))]
+    runs = state.view(session_id, iter_num).runs
+    return [IterationRunEntry.model_validate(run) for run in runs]
 
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/metrics")
@@ -76,9 +73,8 @@ def show_bands(
 ) -> list[AggregatedMetricsResponse]:
     """The curves of an iteration: each configuration with its seeds, as a band and one by one."""
     by_config: dict[str, dict[str, Path]] = {}
-    for run in training_runs(state.iteration(session_id, iter_num)):
-        config_id = run.run_id.rpartition("_seed_")[0] or run.run_id
-        by_config.setdefault(config_id, {})[run.run_id] = run.record.scalars_path
+    for run in state.view(session_id, iter_num).runs:
+        by_config.setdefault(run.config_id or run.run_id, {})[run.run_id] = run.record.scalars_path
     return state.metrics.bands(by_config, axis)
 
 
@@ -164,7 +160,7 @@ def list_iterations(
 ) -> list[IterationSummary]:
     """Training runs, of the newest sessions first."""
     summaries = (
-        iteration_summary(session_id, run)
+        IterationSummary.model_validate(view_of(run))
         for session_id in state.index.newest_with(limit=limit)
         for iteration in _session(state, session_id).iteration_records()
         for run in iteration.runs() or [iteration]
@@ -180,8 +176,7 @@ def show_newest_iteration(
     state: State, iteration_id: str, session_id: OfSession = ""
 ) -> IterationDetail:
     """An iteration or training run by its folder's name, which many sessions may have."""
-    session_id, record = _newest(state, iteration_id, session_id)
-    return iteration_detail(session_id, record)
+    return IterationDetail.model_validate(view_of(_newest(state, iteration_id, session_id)))
 
 
 @router.get("/iterations/{iteration_id}/metrics")
@@ -189,20 +184,95 @@ def show_newest_metrics(
     state: State, iteration_id: str, points: Points = 400, session_id: OfSession = ""
 ) -> RunMetricsResponse:
     """Its curves; of an iteration of the loop those of its best run."""
-    _, record = _newest(state, iteration_id, session_id)
-    return state.metrics.run(iteration_id, representative(record).scalars_path, points)
+    record = _newest(state, iteration_id, session_id)
+    best = view_of(record).best_run
+    path = best.record.scalars_path if best else record.scalars_path
+    return state.metrics.run(iteration_id, path, points)
 
 
-def _newest(state: AppState, name: str, session_id: str) -> tuple[str, IterationRecord]:
+def _newest(state: AppState, name: str, session_id: str) -> IterationRecord:
     for found in [session_id] if session_id else state.index.newest_with(name):
         session = state.session(found)
         for iteration in reversed(session.iteration_records()):
             for record in (iteration, *iteration.runs()):
                 if record.iteration_id == name:
-                    return found, record
+                    return record
     raise NotFound(f"there is no training run {name!r}")
 
 
 def _session(state: AppState, session_id: str) -> SessionRecord:
     """One that the index knows."""
     return SessionRecord(resolve_session_dir(session_id, state.runs_dir))
+
+
+# --- people's scores, given blind: see `p2p label` ------------------------------------------------
+
+
+@router.get("/sessions/{session_id}/labels")
+def list_labels(
+    state: State,
+    session_id: str,
+    annotator: Annotated[str, Query(max_length=100, description="whose scores to show")] = "",
+) -> LabelsResponse:
+    """The videos to score, in an order and under names that say nothing of them."""
+    return _labels(session_id, state.session(session_id), annotator)
+
+
+@router.post("/sessions/{session_id}/labels", status_code=201)
+def save_label(state: State, session_id: str, body: LabelRequest) -> LabelsResponse:
+    """Score a video; a score by the same annotator before is replaced."""
+    record = state.session(session_id)
+    video = _video(record, body.video)
+    try:
+        add_label(record, video.path, body.score, body.annotator, body.note)
+    except UnreadableError as error:
+        raise WrongState(f"{record.labels.path.name} of {session_id}: {error}") from error
+    rewrite_report(record)
+    return _labels(session_id, record, body.annotator)
+
+
+@router.get(
+    "/sessions/{session_id}/labels/{video}/video",
+    response_class=FileResponse,
+    responses=file_of("video/mp4"),
+)
+def get_blind_video(state: State, session_id: str, video: str) -> FileResponse:
+    """A video to score; parts of it by `Range`."""
+    record = state.session(session_id)
+    return file_answer(record.path / _video(record, video).path, state.runs_dir, "video/mp4")
+
+
+@router.get(
+    "/sessions/{session_id}/labels.csv",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def get_labels_csv(state: State, session_id: str) -> PlainTextResponse:
+    """All scores, with those of the judges."""
+    text = as_csv(SessionView(state.session(session_id)))
+    return PlainTextResponse(text, media_type="text/csv")
+
+
+def _video(record: SessionRecord, video_id: str) -> LabelledVideo:
+    for video in labelled_videos(SessionView(record)):
+        if video.video_id == video_id:
+            return video
+    raise NotFound(f"session {record.session_id} has no video {video_id!r} to score")
+
+
+def _labels(session_id: str, record: SessionRecord, annotator: str) -> LabelsResponse:
+    view = SessionView(record)
+    comparison = compare(view)
+    return LabelsResponse(
+        videos=tuple(
+            BlindVideo(
+                video=video.video_id,
+                url=f"/api/sessions/{session_id}/labels/{video.video_id}/video",
+                score=next((e.score for e in video.labels if e.annotator == annotator), None),
+            )
+            for video in labelled_videos(view)
+        ),
+        compared=len(comparison.pairs) if comparison else 0,
+        mean_difference=comparison.difference if comparison else None,
+        same_verdict=comparison.same_verdict if comparison else 0,
+    )

@@ -11,10 +11,8 @@ from fastapi import APIRouter, Query
 from p2p.api.problems import BadRequest, NotFound, Unavailable
 from p2p.api.schemas import (
     ChangedRuns,
-    JobCase,
     JobDetail,
     JobLog,
-    JobRun,
     JobSummary,
     NodeCheck,
     NodeStatus,
@@ -22,8 +20,7 @@ from p2p.api.schemas import (
     SubmitJobRequest,
     fields_of,
 )
-from p2p.api.state import AppState, PathNumber, State
-from p2p.benchmark.records import BENCHMARK_ID
+from p2p.api.state import AppState, State
 from p2p.benchmark.running import fitting_nodes
 from p2p.contracts import describe_errors
 from p2p.inference.question import InferenceError
@@ -33,7 +30,7 @@ from p2p.scheduler.job_files import read_output
 from p2p.scheduler.records import JobRow, NodeConfig
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
-from p2p.settings import is_benchmark_case, redact
+from p2p.settings import redact
 
 router = APIRouter(prefix="/api/scheduler", tags=["jobs"])
 LOG_BYTES = 200_000
@@ -77,40 +74,6 @@ def show_job(state: State, job_id: str) -> dict[str, Any]:
     return fields_of(JobSummary, job) | own
 
 
-@router.get("/jobs/{job_id}/cases/{index}")
-def show_job_case(state: State, job_id: str, index: PathNumber) -> JobCase:
-    """A case of a job: of a benchmark the case of that number, of another job its run so far."""
-    with state.store() as store:
-        _job(store, job_id)
-        runs = store.runs(job_id)
-        if BENCHMARK_ID.fullmatch(job_id):
-            case = state.benchmarks.case(job_id, index, store)
-            run = next((run for run in runs if run.run_id == case.session_id), None)
-        else:
-            case, run = None, runs[index] if 0 <= index < len(runs) else None
-    if run is None:
-        raise NotFound(f"job {job_id} has no case {index}")
-    return JobCase(
-        job_id=job_id,
-        index=index,
-        run=JobRun.model_validate(run),
-        session_id=_session(state, run.folder),
-        case=case,
-    )
-
-
-def _session(state: AppState, folder: str) -> str | None:
-    """The id of the session in a run's folder; None if it works on no session."""
-    name = folder.replace("/", "_")
-    if not is_benchmark_case(name):
-        name = folder.partition("/")[0]
-    try:
-        state.session(name)
-    except NotFound:
-        return None
-    return name
-
-
 @router.get("/jobs/{job_id}/runs/{run_id}/log")
 def show_log(
     state: State,
@@ -135,6 +98,9 @@ def show_log(
             raise Unavailable(str(error)) from error
     begin = max(0, len(output) - LOG_BYTES) if offset is None else 0
     part = output[begin : begin + LOG_BYTES]
+    if begin:  # the rest of a character that begins before it
+        part = part.lstrip(bytes(range(0x80, 0xC0)))
+        begin = len(output) - len(part)
     start = (offset or 0) + begin
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(part)

@@ -5,8 +5,8 @@ Each is a job of the scheduler, and outlives this server.
 
 from __future__ import annotations
 
-import re
 import threading
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,18 +14,17 @@ from pydantic import ValidationError
 from sse_starlette import EventSourceResponse
 
 from p2p.api.index import SessionQuery
-from p2p.api.live import STREAMED, session_stamps, stream
+from p2p.api.live import STREAMED, Stamps, session_stamps, stream
 from p2p.api.problems import BadRequest, NotFound, Unavailable, WrongState
 from p2p.api.schemas import (
     EventDetail,
     EventSummary,
-    LoopIterationSummary,
+    PendingFeedback,
     ResumeRequest,
     RewardCheckRequest,
     RewardCheckResponse,
     SessionAnalysisResponse,
     SessionDetail,
-    SessionRow,
     StartSessionRequest,
     StartSessionResponse,
     SteerRequest,
@@ -35,35 +34,41 @@ from p2p.api.schemas import (
     UpdateMetadataResponse,
 )
 from p2p.api.state import AppState, PathNumber, State
-from p2p.api.views import is_resumable, loop_iterations, session_detail
+from p2p.benchmark.measuring import ground_truth
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (
     Criterion,
     Intent,
     SessionAnalysis,
+    StatusLiteral,
     SteeringOrder,
     describe_errors,
     utc_now,
 )
 from p2p.event_log import read_event, read_events
-from p2p.files import read_model, read_object
+from p2p.files import read_model
 from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
-from p2p.records.statuses import FINAL
+from p2p.records.statuses import FINAL, RESUMABLE
+from p2p.records.summaries import LoopIterationSummary, SessionRow
+from p2p.records.time_left import session_left
 from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import cancel_run_in, ensure_scheduler
-from p2p.session.request import ResumeOptions
+from p2p.session.request import ResumeOptions, command_line, minutes_to_resume
 from p2p.session.start import open_config
 from p2p.session.steering import (
     NotPending,
     check_settings,
     give_feedback,
+    merge,
     pending_feedback,
     withdraw_feedback,
 )
-from p2p.session.stopping import cancel
+from p2p.session.stopping import cancel, worked_s
+from p2p.session.verdict import verdict_sentence
 from p2p.training.reward_check import check_reward
 
 router = APIRouter(prefix="/api", tags=["sessions"])
@@ -71,15 +76,14 @@ WATCHED = SessionQuery(limit=200)
 """What the stream of all sessions looks at: the newest."""
 _checking = threading.Lock()
 """A reward that is checked takes memory and a core: one at a time."""
-_EXCHANGE = re.compile(r"\d{4,}_[a-z_]+\.json")
 
 
 @router.get("/sessions", response_model=list[SessionRow])
 def list_sessions(state: State, query: Annotated[SessionQuery, Query()]) -> Response:
     """A page of the sessions; `X-Total-Count` says how many there are."""
-    rows, total = state.index.find_json(query)
+    entries, total = state.index.find(query)
     # The index holds them as they are sent.
-    text = f"[{','.join(rows)}]"
+    text = f"[{','.join(entry.json for entry in entries)}]"
     return Response(text, media_type="application/json", headers={"X-Total-Count": str(total)})
 
 
@@ -134,13 +138,47 @@ def resume_session(
 @router.get("/sessions/{session_id}")
 def show_session(state: State, session_id: str) -> SessionDetail:
     """One session, in full."""
-    return session_detail(session_id, state.session(session_id))
+    view = SessionView(state.session(session_id))
+    record, asked, pending = view.record, view.config, pending_feedback(view.record)
+    more: dict[str, Any] = {
+        "ground_truth": ground_truth(record.path),
+        "orders": tuple(PendingFeedback(number=n, **dict(each)) for n, each in pending.items()),
+        "analysis": read_model(record.analysis_path, SessionAnalysis),
+        "seconds_left": session_left(view) if view.status == "running" else None,
+    }
+    if asked is not None:
+        more |= {
+            "resumable": is_resumable(view.status, pending),
+            "minutes_to_go_on": minutes_to_resume(asked, worked_s(record)),
+            "command": command_line(asked, record.path),
+        }
+    return SessionDetail.model_validate(view).model_copy(update=more)
+
+
+def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) -> bool:
+    """Whether there is something left to do: after a pass, if feedback asks for more."""
+    if status in FINAL:
+        scored = any(order.score is not None for order in pending.values())
+        return scored or merge(SteeringTaken(), pending).wants_more
+    return status in RESUMABLE
 
 
 @router.get("/sessions/{session_id}/loop-iterations")
 def list_loop_iterations(state: State, session_id: str) -> list[LoopIterationSummary]:
     """The iterations of a session, with their scores, rewards and runs."""
-    return loop_iterations(session_id, state.session(session_id))
+    session = SessionView(state.session(session_id))
+    lineage = session.record.lineage.read()
+    changes = {node.iteration: node.changes for node in lineage.nodes} if lineage else {}
+    return [
+        LoopIterationSummary.model_validate(each).model_copy(
+            update={
+                "changes": changes.get(each.number, ""),
+                "verdict": verdict_sentence(session, each),
+                "unverified": session.outcome_of(each) == "unverified",
+            }
+        )
+        for each in session.iterations.values()
+    ]
 
 
 @router.patch("/sessions/{session_id}")
@@ -292,16 +330,6 @@ def show_event(state: State, session_id: str, seq: PathNumber) -> EventDetail:
     return event
 
 
-@router.get("/sessions/{session_id}/exchanges/{name}", tags=["events"])
-def show_exchange(state: State, session_id: str, name: str) -> dict[str, Any]:
-    """What a model was asked and what it answered; `file` of an `llm.call` event names it."""
-    record = state.session(session_id)
-    exchange = read_object(record.llm_dir / name) if _EXCHANGE.fullmatch(name) else None
-    if exchange is None:
-        raise NotFound(f"session {session_id} has no exchange {name!r}")
-    return exchange
-
-
 @router.get("/sessions/{session_id}/analysis", tags=["events"])
 def show_analysis(state: State, session_id: str) -> SessionAnalysisResponse:
     """The latest analysis of the session."""
@@ -337,5 +365,9 @@ def live_session(
 @router.get("/live", tags=["events"], response_class=EventSourceResponse, responses=STREAMED)
 def live_sessions(state: State) -> EventSourceResponse:
     """Server-sent events: `sessions`, when the list has changed."""
-    look = state.watcher.messages("sessions", lambda: {"sessions": state.index.find_json(WATCHED)})
-    return stream(look)
+
+    def look() -> Stamps:
+        entries, total = state.index.find(WATCHED)
+        return {"sessions": ([entry.json for entry in entries], total)}
+
+    return stream(state.watcher.messages("sessions", look))
