@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from p2p.benchmark.planning import plan, prepare
+from p2p.benchmark.planning import BenchmarkRequest, plan, prepare
 from p2p.benchmark.records import Benchmark, case_record
 from p2p.benchmark.suite import Case
 from p2p.contracts import JudgmentResult, SessionResult, StatusLiteral
@@ -29,7 +29,8 @@ def a_case(number: int, **fields: Any) -> Case:
 def a_benchmark(runs_dir: Path, *cases: Case, **how: Any) -> tuple[Benchmark, Path]:
     """A new benchmark with its folders."""
     options = {"model": "builtin", "vlm_model": "", **how.pop("options", {})}
-    made = plan(cases, "tests.csv", options, **how)
+    nodes = how.pop("nodes", ())
+    made = plan(cases, "tests.csv", BenchmarkRequest.model_validate({**options, **how}), nodes)
     return made, prepare(made, runs_dir)
 
 

@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from p2p.config import JudgeStrategy as JudgeStrategy
 from p2p.config import LoopConfig
@@ -690,6 +697,8 @@ class ModelCall(Record):
 class IterationRunEntry(Record):
     """One training run of an iteration."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     run_id: str
     config_id: str = ""
     seed: int | None = None
@@ -899,6 +908,8 @@ class Alive(Record):
     type: Literal["alive"] = "alive"
     phase: Literal["setup", "compile", "rollout", "update", "eval"]
     global_step: int
+    reward_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """What the reward's calls have taken in this process."""
 
 
 class Finished(Record):

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from p2p.config import TrainConfig
-from p2p.training.base_trainer import make_environment, make_reward
 from p2p.training.engines.table import is_engine
 from p2p.training.evaluation import acting, evaluate
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.calls import Transition
-from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import parse_source
+from p2p.training.reward_runner import RewardRunner, Transition
 from p2p.training.specs.quantities import QUANTITIES
+from p2p.training.training_loop import make_environment, make_reward
 
 if TYPE_CHECKING:
     from p2p.training.envs.batched_env import F64
@@ -100,7 +99,7 @@ def _play_scripts(
             )
         except RewardError:
             continue
-        say({"type": "swept", "name": sweep.name, "returns": result.all_returns})
+        say({"type": "paid", "name": sweep.name, "returns": result.all_returns})
 
 
 def _earn(
@@ -121,7 +120,7 @@ def _earn(
         except RewardError:
             continue
         for each, value in zip(batch, returns[:count].tolist(), strict=True):
-            say({"type": "earned", "name": each, "value": value})
+            say({"type": "paid", "name": each, "returns": [value]})
 
 
 def _training_returns(env: ScriptedEnv, reward: RewardRunner, seed: int) -> F64:

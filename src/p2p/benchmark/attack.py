@@ -42,7 +42,7 @@ from p2p.training.env_spec import spec_for
 from p2p.training.evaluation import evaluation_seed, play_episodes
 from p2p.training.policies.policy import Policy
 from p2p.training.replay import choose_step
-from p2p.training.runner import TrainingFailed, finished_before
+from p2p.training.runner import TrainingFailed, load_completed_run
 from p2p.training.trainer import LocalTrainer
 from p2p.training.trajectory import RecordedEpisode
 
@@ -172,7 +172,7 @@ def train_attacks(
         run = config.with_updates(seed=seed, iteration_id=name)
         record = IterationRecord(folder / RUNS / name)
         try:
-            finished_before(record, run, attack.reward_code)
+            load_completed_run(record, run, attack.reward_code)
         except TrainingFailed:
             shutil.rmtree(record.path)
         runs.append((run, attack.reward_code))

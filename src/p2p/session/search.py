@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p2p.agents.gradients import falling, rising_share
-from p2p.agents.reward_source import reward_digest, reweighted, terms_serving
+from p2p.agents.reward_source import reward_digest, reweight, terms_serving
+from p2p.agents.screening import describe_falling, rising_share
 from p2p.contracts import (
     AuthoredCode,
     AuthoringStep,
@@ -108,7 +108,7 @@ def screened(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
         if rankings and not rankings[-1].ok:
             problems.append(rankings[-1].text)
             worse.add(name)
-        problems += falling(reward.gradients)
+        problems += describe_falling(reward.gradients)
         candidate = RewardCandidate(
             name=name, reward=reward, problems=tuple(problems), usable=usable
         )
@@ -230,7 +230,7 @@ class CandidateSearch:
         born: list[RewardCandidate] = []
         plans = weight_changes(parent.reward.code, terms, judgment, self.context.loop)
         for text, factors in plans:
-            code = reweighted(parent.reward.code, factors)
+            code = reweight(parent.reward.code, factors)
             if code is None or len(born) == count or reward_digest(code) in digests:
                 continue
             digests.add(reward_digest(code))
@@ -246,8 +246,7 @@ class CandidateSearch:
 
     def _bear(self, child: RewardCandidate) -> None:
         """Let a candidate continue its parent's training, where it has not begun its own."""
-        from p2p.training.base_trainer import state_for
-        from p2p.training.checkpoints import FILE_NAME
+        from p2p.training.checkpoints import FILE_NAME, state_for
 
         run, parent = self._first_run(child.name), self._first_run(child.parent)
         if run.config.exists() or not (parent.work_dir / FILE_NAME).is_file():
@@ -374,7 +373,7 @@ def _has_reached(run: IterationRecord, step: int) -> bool:
 
 def rung_step(train: TrainConfig, rung: Rung) -> int:
     """The step to train to: that of the evaluation at or after the rung's share."""
-    from p2p.training.base_trainer import evaluation_steps
+    from p2p.training.training_loop import evaluation_steps
 
     steps = evaluation_steps(train)
     return steps[max(0, math.ceil(rung.share * len(steps)) - 1)]

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from p2p.config import TrainConfig
 from p2p.contracts import SteeringOrder, did_you_mean, utc_now
-from p2p.files import locked, read_model, save_model
+from p2p.files import free_number, locked, read_model, save_model
 from p2p.records.folder import names_in
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
@@ -36,20 +36,20 @@ class NotPending(ValueError):
 
 def give_feedback(session: Path, feedback: SteeringOrder) -> Path:
     """Add feedback to a session, by its folder; any number of processes may at once."""
-    with taking(session / "steering"):
-        return _add(session / "steering", feedback)
+    return _add(session / "steering", feedback)
 
 
 @contextmanager
 def taking(folder: Path) -> Iterator[None]:
-    """Nobody else gives, takes up or withdraws feedback meanwhile."""
+    """Nobody else takes up or withdraws feedback meanwhile."""
     with locked(folder / ".lock"):
         yield
 
 
 def _add(folder: Path, feedback: SteeringOrder) -> Path:
-    path = folder / f"{max(_numbers(folder), default=0) + 1:04d}.json"
-    save_model(path, feedback)
+    with free_number(folder, lambda: _numbers(folder)) as number:
+        path = folder / f"{number:04d}.json"
+        save_model(path, feedback)
     return path
 
 

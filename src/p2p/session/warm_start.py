@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from p2p import files
 from p2p.records.iteration_record import IterationRecord
 from p2p.session.endings import TrainingUnavailable
-from p2p.training.checkpoints import FILE_NAME, ResumeError, checkpoint_dir, environment_widths
+from p2p.training.checkpoints import (
+    FILE_NAME,
+    ResumeError,
+    checkpoint_dir,
+    environment_widths,
+    state_for,
+)
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy, PolicyFileError
 from p2p.training.worker import choose_backend
@@ -91,7 +97,7 @@ def _place_policy(path: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]
 def _misfit(policy: Policy, config: TrainConfig) -> str:
     if config.algorithm != "ppo" or choose_backend(config) != "fast":
         return "only PPO and SAC of the fast backend can continue a policy's training"
-    widths = environment_widths(config.env_id, observe_time=config.observe_time)
+    widths = environment_widths(config)
     if policy.shape != NetworkShape.from_config(config, *widths):
         return "its network or its observation is another one"
     if policy.normalize_obs != config.normalize_obs:
@@ -103,8 +109,6 @@ def _continue(
     state: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]], reward_code: str
 ) -> None:
     """Continue a run with its own seed; with another one it would do the very same."""
-    from p2p.training.base_trainer import state_for
-
     earlier = IterationRecord(state.parent.parent)
     for run, config in runs:
         if run.config.exists() or _discontinuity(earlier, config, reward_code):

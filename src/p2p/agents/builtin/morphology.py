@@ -23,7 +23,7 @@ from p2p.training.specs.spec_text import TERMINATION_RULES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from p2p.training.specs.records import BodyEntry, EnvSpec, JointEntry, Vec3
+    from p2p.training.env_spec import BodyEntry, EnvSpec, JointEntry, Vec3
 
 SETTLE_SECONDS = 2.0
 FALLEN = 0.5
