@@ -31,7 +31,7 @@ from p2p.records.session_view import IterationView, RunView, SessionView, traini
 from p2p.records.statuses import FINAL, RESUMABLE
 from p2p.records.time_left import session_left
 from p2p.session.request import command_line, minutes_to_resume
-from p2p.session.steering import merge, pending_feedback
+from p2p.session.steering import merge_feedback, pending_feedback
 from p2p.session.stopping import worked_s
 from p2p.session.verdict import verdict_sentence
 
@@ -112,7 +112,7 @@ def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) ->
     """Whether there is something left to do: after a pass, if feedback asks for more."""
     if status in FINAL:
         scored = any(order.score is not None for order in pending.values())
-        return scored or merge(SteeringTaken(), pending).wants_more
+        return scored or merge_feedback(SteeringTaken(), pending).wants_more
     return status in RESUMABLE
 
 
