@@ -121,7 +121,7 @@ def benchmark(
         with usage_errors(flag_names(context)):
             cases = _cases(csv, request)
             nodes = fitting_nodes(folder, request.nodes, request.backend, request.cores_per_run)
-            planned = plan(cases, Path(csv).name, request, nodes)
+            planned = plan(cases, Path(csv).name, request.with_models(), nodes)
         with refused("P2P_PRICES", InferenceError):
             needed = workload(planned, parallel_prompts(planned, folder))
         if dry_run:
