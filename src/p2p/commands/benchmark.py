@@ -229,8 +229,7 @@ def _show_plan(benchmark: Benchmark, needed: Workload, *, as_json: bool) -> None
 def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
     """Make, write and print the report; returns whether some prompt has no verdict."""
     from p2p.benchmark.records import JUDGED
-    from p2p.benchmark.report import make_report
-    from p2p.benchmark.report_pages import agreement, publish, rate
+    from p2p.benchmark.report import agreement, make_report, publish, rate
 
     with err.status("measuring") as status:
         report = make_report(
