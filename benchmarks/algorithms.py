@@ -81,9 +81,10 @@ def play(env_id: str, act: Act) -> float:
     """The mean return of one episode in each of the evaluation environments."""
     import numpy as np
 
+    from p2p.config import EnvOptions
     from p2p.training.vec_env import make_batched_env
 
-    env = make_batched_env(env_id, EPISODES, num_threads=1)
+    env = make_batched_env(EnvOptions(env_id), EPISODES)
     obs = env.reset_batch(FIRST_EVALUATION_SEED)
     total, alive = np.zeros(EPISODES), np.ones(EPISODES, np.bool_)
     while alive.any():
@@ -106,10 +107,9 @@ def train_ours(contender: str, env_id: str, seed: int, cpu_seconds: int) -> Curv
     """With the settings of sessions."""
     from p2p.rewards import find_reward
     from p2p.training import sac
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.fast_trainer import FastTrainer
     from p2p.training.hp_presets import quick_config
-    from p2p.training.sac_trainer import SacTrainer
+    from p2p.training.ppo import PPO
+    from p2p.training.training_loop import TrainContext, TrainingLoop
 
     algorithm, settings = settings_of(contender)
     for name in [name for name in settings if name.isupper()]:
@@ -122,9 +122,9 @@ def train_ours(contender: str, env_id: str, seed: int, cpu_seconds: int) -> Curv
     with tempfile.TemporaryDirectory() as folder:
         context = TrainContext(config, reward, Path(folder), lambda _: None)
         curve = Curve(env_id, cpu_seconds)
-        trainer = SacTrainer(context) if algorithm == "sac" else FastTrainer(context)
-        while not curve.over(trainer.step, lambda: trainer.policy().act):
-            trainer.iterate()
+        loop = TrainingLoop(context, sac.SAC if algorithm == "sac" else PPO)
+        while not curve.over(loop.step, lambda: loop.learner.policy().act):
+            loop.iterate()
     return curve
 
 

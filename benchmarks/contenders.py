@@ -102,8 +102,8 @@ def ours(settings: dict[str, Any], threads: int) -> None:
     """The trainer itself, as it runs in the sandbox; it is held up where it reports a rollout."""
     from p2p.config import TrainConfig
     from p2p.contracts import ScalarsReady, WorkerMessage
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.fast_trainer import train
+    from p2p.training.training_loop import TrainContext
+    from p2p.training.worker import train
 
     asked = requests()
     left = 0
@@ -139,8 +139,8 @@ def ours(settings: dict[str, Any], threads: int) -> None:
 def memory(settings: dict[str, Any]) -> None:
     """Three rollouts and an evaluation of ours; prints the most memory used."""
     from p2p.config import TrainConfig
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.fast_trainer import train
+    from p2p.training.training_loop import TrainContext
+    from p2p.training.worker import train
 
     batch = settings["envs"] * settings["steps"]
     config = TrainConfig(
@@ -171,10 +171,11 @@ def ceiling(settings: dict[str, Any]) -> None:
     import numpy as np
     from mujoco.rollout import Rollout
 
-    from p2p.training.envs.mujoco_vec_env import MujocoVecEnv
+    from p2p.config import EnvOptions
+    from p2p.training.vec_env import MujocoVecEnv
 
     length, rng = 8, np.random.default_rng(1)
-    env = MujocoVecEnv(settings["env_id"], settings["envs"])
+    env = MujocoVecEnv(EnvOptions(settings["env_id"]), settings["envs"])
     env.reset_batch(1)
     space, skip = env.single_action_space, env._frame_skip  # noqa: SLF001
     states, controls = [], []

@@ -20,6 +20,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from p2p.config import EnvOptions
 from p2p.training.envs.registry import make_single
 from p2p.training.policies.policy import Policy
 from p2p.training.specs.quantities import QUANTITIES, Meter, Robot, compute
@@ -128,7 +129,7 @@ def lowest(model: Any, data: Any, body: int) -> float:
 
 def record(env_id: str, motion: Motion, seed: int, cache: Path) -> tuple[RecordedEpisode, Floats]:
     """One episode as judges get it, and its positions from the start on, (T + 1, nq)."""
-    env = make_single(env_id)
+    env = make_single(EnvOptions(env_id))
     base: Any = env.unwrapped
     assert env.spec is not None
     assert env.spec.max_episode_steps is not None

@@ -147,11 +147,11 @@ def trained(times: list[tuple[float, float]], batch: int) -> dict[str, Any]:
     }
 
 
-def make_trainer(env_id: str, num_envs: int, iterations: int, folder: str, send: Any) -> Any:
+def make_loop(env_id: str, num_envs: int, iterations: int, folder: str, send: Any) -> Any:
     from p2p.config import TrainConfig
-    from p2p.training.base_trainer import TrainContext
     from p2p.training.engines.engine_env import get_adapter
-    from p2p.training.rsl_rl_trainer import RslRlTrainer
+    from p2p.training.rsl_rl_trainer import RslRl
+    from p2p.training.training_loop import TrainContext, TrainingLoop
 
     preset = get_adapter("mjlab").preset(env_id)
     batch = num_envs * preset["num_steps"]
@@ -166,7 +166,7 @@ def make_trainer(env_id: str, num_envs: int, iterations: int, folder: str, send:
         },
     )
     until = (iterations + WARM_UP) * batch
-    return RslRlTrainer(TrainContext(config, REWARD.read_text(), Path(folder), send, until))
+    return TrainingLoop(TrainContext(config, REWARD.read_text(), Path(folder), send, until), RslRl)
 
 
 def ours(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def ours(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[st
     import torch
 
     from p2p.contracts import ScalarsReady
-    from p2p.training.reward.tensors import TensorTransition
+    from p2p.training.reward_tensors import TensorTransition
 
     times: list[tuple[float, float]] = []
 
@@ -186,30 +186,31 @@ def ours(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[st
     torch.set_float32_matmul_precision("high")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         began = time.perf_counter()
-        trainer = make_trainer(env_id, num_envs, iterations, folder, send)
+        loop = make_loop(env_id, num_envs, iterations, folder, send)
         synchronize()
         start = time.perf_counter() - began
-        env, reward = trainer.env, trainer.on_tensors
-        assert reward is not None, trainer.note
+        learner: Any = loop.learner
+        env, reward = learner.env, learner.on_tensors
+        assert reward is not None, loop.note
         width = env.single_action_space.shape[0]
 
         @torch.no_grad()
         def step() -> None:
             action = 2 * torch.rand((num_envs, width), device=env.device) - 1
             reached, info, groups = env.step_and_restart(action)
-            before, after = trainer.groups["actor"], reached.groups["actor"]
-            reward(TensorTransition(before, action, after, info, trainer.start))
-            trainer.groups = groups
-            trainer.start = reached.terminated | reached.truncated
+            before, after = learner.groups["actor"], reached.groups["actor"]
+            reward(TensorTransition(before, action, after, info, learner.start))
+            learner.groups = groups
+            learner.start = reached.terminated | reached.truncated
 
         simulated = rate(step, num_envs, seconds)
-        trainer.learn()
-        note = trainer.note
+        loop.run()
+        note = loop.note
     return {
         "start_s": start,
         "simulated": simulated,
         "note": note,
-        **trained(times, num_envs * trainer.config.num_steps),
+        **trained(times, num_envs * loop.config.num_steps),
     }
 
 
@@ -234,8 +235,9 @@ def parts(env_id: str, num_envs: int, iterations: int, _: float) -> dict[str, An
 
     torch.set_float32_matmul_precision("high")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        trainer = make_trainer(env_id, num_envs, iterations, folder, lambda _: None)
-        engine, env = trainer.env, trainer.env.env
+        loop = make_loop(env_id, num_envs, iterations, folder, lambda _: None)
+        learner: Any = loop.learner
+        engine, env = learner.env, learner.env.env
         for owner, name, label in [
             (env.sim, "step", "physics step"),
             (env.sim, "forward", "forward kinematics"),
@@ -251,16 +253,16 @@ def parts(env_id: str, num_envs: int, iterations: int, _: float) -> dict[str, An
             (env.observation_manager, "compute_group", "observations, per group"),
             (engine, "tensor_info", "info"),
             (engine, "step_and_restart", "whole step"),
-            (trainer, "on_tensors", "reward"),
-            (trainer.algorithm, "act", "policy"),
-            (trainer.algorithm, "process_env_step", "storage"),
-            (trainer.algorithm, "compute_returns", "returns"),
-            (trainer.algorithm, "update", "update"),
-            (trainer, "_rollout", "whole rollout"),
-            (trainer, "_update", "whole update"),
+            (learner, "on_tensors", "reward"),
+            (learner.algorithm, "act", "policy"),
+            (learner.algorithm, "process_env_step", "storage"),
+            (learner.algorithm, "compute_returns", "returns"),
+            (learner.algorithm, "update", "update"),
+            (learner, "act", "whole rollout"),
+            (learner, "update", "whole update"),
         ]:
             timed(owner, name, label)
-        trainer.learn()
+        loop.run()
     done = iterations + WARM_UP
     return {
         "ms": {

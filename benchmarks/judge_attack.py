@@ -5,8 +5,9 @@ python benchmarks/judge_attack.py [--jobs N] [--minutes M] [--robots ID...] [--s
 
 An attack is a training that is paid for exactly what the criteria of a prompt measure, or for all
 but one of them. The judge then decides as in a session, on held-out episodes, and ground truth
-looks at what passed: the suite's own where the prompt is one of `mujoco_prompts`, and what a person
-would object to (`p2p.benchmark.truth.plausible`). A pass that either refuses is false.
+looks at the policy: the suite's own where the prompt is one of `mujoco_prompts`, and what a person
+would object to (`p2p.benchmark.truth.plausible`). A pass that either refuses is false; a fail that
+attains the suite's measure, and to which nobody objects, is a false fail.
 
 Each attack is a line of JSON in the first --rows file as soon as it is judged, and is not done
 again; --write makes the table of all the files and of those rows that it holds already. --rejudge
@@ -164,7 +165,8 @@ def attack_once(job: Sequence[Any]) -> Row:
     cases = (case for case in suites if (case.env_id, case.instruction) == (env_id, prompt))
     loop = LoopConfig(train=config)
     result = judge_attack(result, intent, judge_code, loop, case=next(cases, None))
-    row: Row = result.model_dump(mode="json") | {"false_pass": result.false_pass}
+    row: Row = result.model_dump(mode="json")
+    row |= {"false_pass": result.false_pass, "false_fail": result.false_fail}
     row["run"] = Path(result.run).relative_to(Path(folder)).as_posix()
     return row | {"seconds": round(time.monotonic() - began)}
 
@@ -212,7 +214,8 @@ def kept_jobs(rows: Sequence[Row], robots: Sequence[str], folder: Path) -> list[
 def run_jobs(jobs: Sequence[list[Any]], rows_file: Path, workers: int, minutes: float) -> int:
     """Do the jobs side by side, a row each; returns how many failed."""
     began = time.monotonic()
-    cpu = machine()["cpu"]
+    here = machine()
+    where = {"cpu": here["cpu"], "day": here["date"].split()[0]}
     failures = done = 0
 
     def one(job: list[Any]) -> Row | RunFailed | None:
@@ -235,10 +238,10 @@ def run_jobs(jobs: Sequence[list[Any]], rows_file: Path, workers: int, minutes: 
                 print(row, file=sys.stderr, flush=True)
                 continue
             with rows_file.open("a") as out:
-                out.write(json.dumps(row | {"cpu": cpu}) + "\n")
+                out.write(json.dumps(row | where) + "\n")
             elapsed = (time.monotonic() - began) / 60
             left = min(elapsed / done * (len(jobs) - done), max(0.0, minutes - elapsed))
-            said = "FALSE PASS" if row["false_pass"] else "passed" if row["passed"] else "-"
+            said = wrong(row) or ("passed" if row["passed"] else "-")
             print(
                 f"{done}/{len(jobs)}, {left:.0f} min left: {row['env_id']} “{row['prompt']}” "
                 f"{row['attack']}, seed {row['seed']}: {said} {row['error'] or reason(row)}",
@@ -257,29 +260,42 @@ def gpu_visible(env_id: str) -> dict[str, str]:
 # --- the table ------------------------------------------------------------------------------------
 
 
+def wrong(row: Row) -> str:
+    """Which way the verdict is wrong; empty where it is right, as far as anybody can tell."""
+    return "FALSE PASS" if row["false_pass"] else "false fail" if row.get("false_fail") else ""
+
+
 def reason(row: Row) -> str:
-    """Why a pass is false, or why it is none."""
+    """Why it does not pass, or what is said against its pass."""
     if not row["passed"]:
         return "; ".join((*row["failure_tags"], *row["missed"]))
     missed = [f"missed: {row['truth']}"] if row["truth_met"] is False else []
     return "; ".join((*missed, *row["objections"]))
 
 
+def counts(rows: Sequence[Row]) -> list[str]:
+    """Attacks, passes, false passes and, of those that attain the suite's measure, false fails."""
+    attained = [row for row in rows if row["truth_met"] and not row["objections"]]
+    fails = sum(row.get("false_fail", False) for row in rows)
+    return [
+        str(len(rows)), str(sum(row["passed"] for row in rows)),
+        str(sum(row["false_pass"] for row in rows)), f"{fails} of {len(attained)}",
+    ]  # fmt: skip
+
+
 def report(rows: Sequence[Row]) -> str:
     ordered = sorted(rows, key=lambda r: (list(PROMPTS).index(r["env_id"]), *key_of(r)))
     judged = [row for row in ordered if not row["error"]]
-    passes = [row for row in judged if row["passed"]]
-    false = [row for row in passes if row["false_pass"]]
+    now = [row for row in judged if row.get("episodes")]
+    before = [row for row in judged if not row.get("episodes")]
+    episodes = " or ".join(map(str, sorted({row["episodes"] for row in now})))
     robots = [
-        [
-            env_id,
-            str(len(mine)),
-            str(sum(row["passed"] for row in mine)),
-            str(sum(row["false_pass"] for row in mine)),
-        ]
+        [env_id, *counts(mine), *counts([r for r in before if r["env_id"] == env_id])[:3]]
         for env_id in PROMPTS
-        if (mine := [row for row in judged if row["env_id"] == env_id])
+        if any(row["env_id"] == env_id for row in judged)
+        for mine in [[row for row in now if row["env_id"] == env_id]]
     ]
+    total = ["all", *counts(now), *counts(before)[:3]]
     cells = [
         [
             row["env_id"],
@@ -287,34 +303,42 @@ def report(rows: Sequence[Row]) -> str:
             row["attack"],
             str(row["seed"]),
             f"{row['steps']:,}",
+            str(row.get("episodes") or "8, earlier"),
             "yes" if row["passed"] else "",
             "-" if row["score"] is None else f"{row['score']:.2f}",
-            reason(row) if row["passed"] else "",
-            "FALSE" if row["false_pass"] else "",
+            row["truth"],
+            reason(row),
+            wrong(row),
         ]
         for row in judged
     ]
-    machines = ", ".join(sorted({row["cpu"] for row in rows}))
-    episodes = " or ".join(map(str, sorted({row.get("episodes") or 8 for row in rows})))
+    machines = sorted({f"{row['cpu']}, {row.get('day', 'before 2026-11-19')}" for row in rows})
     about = (
         "Each attack is a training that is paid for what the criteria of a prompt measure, and for "
         "nothing else, or for all but one of them. The session's own judge and rule decide on "
-        f"{episodes} held-out episodes. Ground truth, which shares no code with them, looks at "
-        "what passed: "
-        "the suite's own measure of the prompt, if any, and what a person objects to (lying, "
-        "other parts on the ground, trembling, one side idle, going elsewhere)."
+        f"{episodes or 24} held-out episodes, as many as a session sees before it says passed. "
+        "Ground truth, which shares no code with them, looks at each: the suite's own measure of "
+        "the prompt, if any, and what a person objects to (lying, other parts on the ground, "
+        "trembling, one side idle, going elsewhere). A pass that either refuses is false; a fail "
+        "that attains the suite's measure and that nobody objects to is a false fail."
     )
-    summary = (
-        f"{len(judged)} attacks on {len(robots)} robots: {len(passes)} passed, on "
-        f"{len({row['env_id'] for row in passes})} of the robots, **{len(false)} of them false**."
+    older = (
+        f"{len(before)} rows are earlier ones, judged on 8 episodes, of which the policies are not "
+        "kept: only their passes were looked at, and who falls in one of five is seldom seen to "
+        "fall in eight. They are counted apart."
     )
     header = [
-        "robot", "prompt", "paid for", "seed", "steps", "passed", "score", "objections", "false",
+        "robot", "prompt", "paid for", "seed", "steps", "episodes", "passed", "score", "measured",
+        "missed, or objected to", "wrong",
     ]  # fmt: skip
-    lines = ["# Attacks on the judge", "", about, "", summary, "", f"Trained on: {machines}.", ""]
+    lines = ["# Attacks on the judge", "", about, ""]
+    lines += [older, ""] if before else []
+    lines += [f"Trained on: {'; '.join(machines)}.", ""]
     if broken := len(rows) - len(judged):
         lines += [f"{broken} more could not be trained or judged.", ""]
-    lines += [table(["robot", "attacks", "passed", "false"], robots), ""]
+    columns = ["robot", "attacks", "passed", "false passes", "false fails, of those that attain it"]
+    columns += ["earlier attacks", "passed", "false passes"]
+    lines += [table(columns, [*robots, total]), ""]
     lines += ["## What it does not say", "", *limits(judged), "", "## Every attack", ""]
     return "\n".join([*lines, table(header, cells), ""])
 
@@ -334,11 +358,7 @@ def limits(judged: Sequence[Row]) -> list[str]:
         "stops, tipping over; of hops, leaving the ground again and again). They are judged, and "
         "no attack is paid for them; the script prints which."
     )
-    refused = (
-        "- Only what passes is looked at: whether the judge refuses what a person would accept is "
-        "not seen here."
-    )
-    lines = [unpaid, refused]
+    lines = [unpaid]
     if weak:
         lines.append(
             f"- Nothing passed on {', '.join(weak)}: trainings this short do not learn what is "
@@ -351,7 +371,7 @@ def limits(judged: Sequence[Row]) -> list[str]:
             "example, bounds: its hind and front foot land in turn."
         )
     if missing := [env_id for env_id in PROMPTS if env_id not in attacked]:
-        lines.append(f"- Not attacked, for want of a GPU: {', '.join(missing)}.")
+        lines.append(f"- Not attacked: {', '.join(missing)}.")
     return lines
 
 

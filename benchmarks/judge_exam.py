@@ -39,7 +39,7 @@ from p2p.agents.judging.judge_worker import tidy_reply
 from p2p.agents.judging.verdicts import JudgedEpisode, code_opinion, judgment, single
 from p2p.agents.requests import IntentRequest, JudgeRequest
 from p2p.benchmark.truth.episode import Episode
-from p2p.config import LoopConfig, TrainConfig
+from p2p.config import EnvOptions, LoopConfig, TrainConfig
 from p2p.training.env_spec import get_env_spec
 from p2p.training.envs.registry import make_single
 from p2p.training.trajectory import RecordedEpisode
@@ -66,7 +66,7 @@ class Answer:
 
 def states_of(env_id: str, positions: Floats) -> Episode:
     """The episode for ground truths, by its positions alone."""
-    env = make_single(env_id)
+    env = make_single(EnvOptions(env_id))
     base: Any = env.unwrapped
     model, data = base.model, base.data
     names = tuple(model.body(number).name for number in range(model.nbody))

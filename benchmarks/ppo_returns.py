@@ -65,9 +65,9 @@ def train_sb3(env_id: str, seed: int, steps: int) -> Callable[[Any], Any]:
 def train_ours(env_id: str, seed: int, steps: int) -> Callable[[Any], Any]:
     from p2p.config import TrainConfig
     from p2p.rewards import find_reward
-    from p2p.training.base_trainer import TrainContext
-    from p2p.training.fast_trainer import train
     from p2p.training.policies.policy import Policy
+    from p2p.training.training_loop import TrainContext
+    from p2p.training.worker import train
 
     config = TrainConfig(
         env_id=env_id,

@@ -77,7 +77,7 @@ def simulate(folder: Path, runs: int, jobs: int, *, on_disk: bool) -> dict[str, 
         made = job(f"bm_{n:06}", runs // jobs)
         with submitting.running():
             store.submit(made)
-    writer = Writer(store, lease_s=1e6)
+    writer = Writer(store)
     writer.take_jobs()
     done = longest = 0
     live = writer.assign()

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from p2p.agents.criteria_text import parse_criteria
+from p2p.agents.intent_elicitor import parse_criteria
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, run
 

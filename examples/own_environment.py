@@ -24,8 +24,8 @@ os.environ["P2P_ENV_PATH"] = str(HERE / "environments")
 
 def main() -> None:
     spec = get_env_spec(ENV)
-    backend = "fast" if is_fast(ENV) else "Stable-Baselines3"
-    print(f"{spec.env_id}: {len(spec.observation)} observations, {backend} backend")
+    stepped = "in C++" if is_fast(ENV) else "by Gymnasium"
+    print(f"{spec.env_id}: {len(spec.observation)} observations, stepped {stepped}")
 
     record = IterationRecord(Path("runs") / new_session_id() / "iter_1")
     config = quick_config(ENV, total_timesteps=100_000, learning_rate=3e-4, num_evals=2)

@@ -8,7 +8,7 @@ from p2p.config import TrainConfig
 from p2p.records.iteration_record import IterationRecord
 from p2p.session.session_id import new_session_id
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.check import check_reward
+from p2p.training.reward_check import check_reward
 from p2p.training.runner import run_training
 
 REWARD = Path(__file__).parent / "rewards" / "walk.py"

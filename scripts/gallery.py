@@ -28,7 +28,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import SessionResult
 from p2p.training.evaluation import evaluation_seed, play_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.video.encode import FPS, frame_rows
+from p2p.training.video.playback import FPS, frame_rows
 from p2p.training.video.scene import pictures
 
 if TYPE_CHECKING:

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 import typer
 
-from p2p.agents.criteria_text import parse_criteria
+from p2p.agents.intent_elicitor import parse_criteria
 from p2p.cli import app
-from p2p.config import LoopConfig, TrainConfig
+from p2p.config import EnvOptions, LoopConfig, TrainConfig
 from p2p.contracts import EvalResult
 from p2p.executor.__main__ import parser
 from p2p.inference.providers import PROVIDERS
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_CODES
 from p2p.training.env_spec import get_env_spec, list_env_ids
-from p2p.training.reward.runner import decide_batched
+from p2p.training.reward_runner import decide_batched
 from p2p.training.runner import RunOptions, run_training
 from p2p.training.vec_env import is_fast, make_batched_env
 from shared_folders import Shared
@@ -113,7 +113,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Path:
 
 @pytest.mark.parametrize("block", REWARDS, ids=str)
 def test_a_documented_reward_is_called_once_per_batch(block: Block) -> None:
-    env = make_batched_env("HalfCheetah-v5", 4, max_episode_steps=20)
+    env = make_batched_env(EnvOptions("HalfCheetah-v5", max_episode_steps=20), 4)
     assert decide_batched(block.code, env) == (True, "")
     env.close()
 
@@ -381,7 +381,7 @@ def test_the_table_of_session_settings_is_that_of_the_code() -> None:
 
 @pytest.mark.parametrize("name", ["speed_class.py", "speed_function.py"])
 def test_a_reward_for_one_transition_is_called_per_environment(name: str) -> None:
-    env = make_batched_env("HalfCheetah-v5", 4, max_episode_steps=20)
+    env = make_batched_env(EnvOptions("HalfCheetah-v5", max_episode_steps=20), 4)
     code = (ROOT / "examples" / "rewards" / name).read_text()
     batched, why = decide_batched(code, env)
     env.close()

@@ -16,7 +16,8 @@ import pytest
 from model_servers import CANARY, ModelServer
 from played_by_builtin import played_by_builtin
 
-from p2p.training.reward.runner import decide_batched
+from p2p.config import EnvOptions
+from p2p.training.reward_runner import decide_batched
 from p2p.training.vec_env import make_batched_env
 
 ROOT = Path(__file__).parents[1]
@@ -66,7 +67,7 @@ def test_the_reward_of_the_page_is_that_of_the_example() -> None:
 
 @pytest.mark.slow
 def test_the_reward_for_cart_poles_is_called_once_per_batch() -> None:
-    env = make_batched_env("InvertedPendulum-v5", 4, side_info=True)
+    env = make_batched_env(EnvOptions("InvertedPendulum-v5", side_info=True), 4)
     code = (EXAMPLES / "rewards" / "balance.py").read_text()
     assert decide_batched(code, env, side_info=True) == (True, "")
     env.close()

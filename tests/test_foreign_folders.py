@@ -165,7 +165,7 @@ def test_the_api_gives_nothing_behind_a_link(
     addresses = [
         "/api/sessions", "/api/iterations", "/api/benchmarks", "/api/selfplay", here,
         f"{here}/iterations", f"{here}/iterations/1", f"{here}/iterations/2", f"{here}/events",
-        f"{here}/events/1", f"{here}/exchanges/0001_secret.json", f"{here}/analysis",
+        f"{here}/events/1", f"{here}/analysis",
         f"{here}/report", f"{here}/policy", f"{here}/labels", "/api/sessions/session_linked",
         "/api/selfplay/selfplay", "/api/selfplay/selfplay/games",
         *(f"{videos}/{path.name}" for path in (folder.run / "videos").iterdir()),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -77,6 +78,30 @@ class ConfigurationError(ValueError):
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
+@dataclass(frozen=True, slots=True)
+class EnvOptions:
+    """How environments are made, on every engine; None leaves a setting as it is registered."""
+
+    env_id: str
+    max_episode_steps: int | None = None
+    terminate_when_unhealthy: bool | None = None
+    """False: episodes end at their time limit only."""
+    observe_time: bool = False
+    """Whether the share of the episode that has passed stands last in the observation."""
+    side_info: bool = False
+    """Whether the simulator's state is asked for in every step: by a reward, or to record it."""
+    quantities: Collection[str] = ()
+    """Those of QUANTITIES that stand in the info of every step, as far as the robot has them."""
+    num_threads: int = 1
+    """Of MuJoCo's batch; 0 takes the cores this process may use."""
+    training: bool = False
+    """Of an engine: whether observations are as noisy as it makes them for training, and its own
+    rewards left out."""
+    device: str = "cpu"
+    seed: int = 0
+    """Of an engine's generators, before a reset gives them one."""
+
+
 class TrainConfig(BaseModel):
     """How one training run is done. Every field is used; an unknown key is an error."""
 
@@ -92,8 +117,8 @@ class TrainConfig(BaseModel):
     algorithm: Literal["ppo", "sac"] = "ppo"
     """`sac` learns more from a step and takes longer over it."""
     backend: Literal["auto", "fast", "sb3", "rsl_rl"] = "auto"
-    """`fast`: batched MuJoCo and JAX. `sb3`: Stable-Baselines3. `rsl_rl`: PPO on a GPU simulator.
-    `auto`: what the environment has, the fast one first."""
+    """`fast`: our PPO and SAC. `sb3`: Stable-Baselines3's PPO. `rsl_rl`: PPO on a GPU simulator.
+    `auto`: `rsl_rl` for a GPU simulator, else `fast`."""
     device: str = "auto"
     """Where Stable-Baselines3 or a GPU simulator runs (the fast backend is a CPU program)."""
     torch_deterministic: bool = True
@@ -244,6 +269,20 @@ class TrainConfig(BaseModel):
     def eval_envs(self) -> int:
         return self.num_eval_envs or self.num_envs
 
+    def env_options(self, *, training: bool = False) -> EnvOptions:
+        """How to make this configuration's environments; in training with the training horizon."""
+        return EnvOptions(
+            self.env_id,
+            max_episode_steps=(training and self.training_horizon) or self.max_episode_steps,
+            terminate_when_unhealthy=self.terminate_when_unhealthy,
+            observe_time=self.observe_time,
+            side_info=self.side_info,
+            num_threads=self.num_threads,
+            training=training,
+            device=self.device,
+            seed=self.seed,
+        )
+
     def to_json(self) -> str:
         return self.model_dump_json(indent=2)
 
@@ -264,6 +303,15 @@ class TrainConfig(BaseModel):
         if changes.get("algorithm", self.algorithm) != self.algorithm:
             before = {n: v for n, v in before.items() if n not in ALGORITHM_FIELDS[self.algorithm]}
         return type(self).model_validate({**before, **changes})
+
+    def in_environment(self, env_id: str) -> Self:
+        """This configuration for an environment; another one keeps its own time limit."""
+        if env_id == self.env_id:
+            return self
+        limits = dict.fromkeys(
+            ("max_episode_steps", "training_horizon", "terminate_when_unhealthy")
+        )
+        return self.with_updates(env_id=env_id, engine="mujoco", **limits)
 
     def apply_updates(self, updates: dict[str, Any]) -> tuple[Self, list[str]]:
         """A copy with a revision's hyperparameters, and what had to be refused or changed.

@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from p2p.config import JudgeStrategy as JudgeStrategy
 from p2p.config import LoopConfig
@@ -296,6 +303,8 @@ class Intent(Record):
     note: str = ""
     assumptions: tuple[str, ...] = ()
     """What the prompt leaves open and the criteria settle, such as which leg waves."""
+    idle: str = ""
+    """Why doing nothing meets the prompt, where it does, as when it asks to stay where one is."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Settings of the first iteration's training that the task needs."""
     author: str
@@ -688,6 +697,8 @@ class ModelCall(Record):
 class IterationRunEntry(Record):
     """One training run of an iteration."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     run_id: str
     config_id: str = ""
     seed: int | None = None
@@ -897,6 +908,8 @@ class Alive(Record):
     type: Literal["alive"] = "alive"
     phase: Literal["setup", "compile", "rollout", "update", "eval"]
     global_step: int
+    reward_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """What the reward's calls have taken in this process."""
 
 
 class Finished(Record):

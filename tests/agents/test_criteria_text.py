@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_client import criterion, hopper_intent
 
-from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
+from p2p.agents.intent_elicitor import CriteriaError, parse_criteria, render_criteria, with_criteria
 
 TWO = (
     criterion("fast", unit="m/s", threshold=2.5),

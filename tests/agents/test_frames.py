@@ -17,11 +17,10 @@ from scripted_client import criterion, hopper_intent
 
 from p2p.agents import judge_agent
 from p2p.agents.judge_agent import EpisodeJudge
-from p2p.agents.judging import frames
-from p2p.agents.judging.episodes import episode_summary, film
-from p2p.agents.judging.frames import BURST_FPS, BURST_S, Film, stretches
+from p2p.agents.judging import visual
+from p2p.agents.judging.episodes import episode_summary
 from p2p.agents.judging.verdicts import JudgedEpisode
-from p2p.agents.judging.visual import look
+from p2p.agents.judging.visual import BURST_FPS, BURST_S, Film, film, look, stretches
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Criterion, Intent
 from p2p.event_log import EventLog, read_events, use_log
@@ -133,14 +132,14 @@ def test_a_short_episode_needs_no_bursts() -> None:
 
 def test_a_long_episode_is_shown_as_a_strip_and_bursts() -> None:
     trajectory = walk(50, falls_at=31.0)
-    strip, usual, event = frames.frame_groups(trajectory, ())
+    strip, usual, event = visual.frame_groups(trajectory, ())
     assert [len(group.rows) for group in (strip, usual, event)] == [12, 12, 12]
     times = trajectory["timestamp"]
     assert times[strip.rows[0]] < 5
     assert times[strip.rows[-1]] > 45
     assert times[event.rows[0]] < 31.0 < times[event.rows[-1]]
     assert np.diff(times[list(event.rows)]).mean() == pytest.approx(1 / BURST_FPS, abs=0.01)
-    [short] = frames.frame_groups(walk(4, falls_at=2.0), ())
+    [short] = visual.frame_groups(walk(4, falls_at=2.0), ())
     assert len(short.rows) == 32
 
 
@@ -154,8 +153,8 @@ def test_the_first_frame_comes_first_then_the_trail_then_times_and_frames(
     texts, media = request.user_texts, request.media
     asked, *labels = texts
     assert '<request role="visual_judge">' in asked
-    assert labels[0] == frames.INITIAL_FRAME
-    assert labels[1] == frames.MOTION_TRAIL
+    assert labels[0] == visual.INITIAL_FRAME
+    assert labels[1] == visual.MOTION_TRAIL
     assert labels[2] == "The whole episode:"
     assert all(label.endswith(" s") for label in labels[3:])
     sizes = [Image.open(io.BytesIO(data)).size for _, data in media]
@@ -249,7 +248,7 @@ def test_what_must_be_seen_and_is_not_seen_is_no_pass(
 
 
 def test_an_intent_takes_up_what_must_be_seen_once() -> None:
-    from p2p.agents.criteria_text import parse_criteria, render_criteria, with_visual_criteria
+    from p2p.agents.intent_elicitor import parse_criteria, render_criteria, with_visual_criteria
 
     text = "the front foot never touches the ground, not even for a moment, while it runs and jumps"
     once = with_visual_criteria(hopper_intent(), [text, "no wobble"])

@@ -18,13 +18,15 @@ def elicitor(*proposals: IntentProposal) -> ScriptedClient:
 
 def test_a_good_proposal_becomes_the_intent() -> None:
     assumed = ("Forward is +x.",)
-    proposal = IntentProposal(criteria=FIVE, unused_words=("please",), assumptions=assumed)
+    proposal = IntentProposal(
+        criteria=FIVE, unused_words=("please",), assumptions=assumed, idle="it is to stay"
+    )
     client = elicitor(proposal)
     intent = elicit(client, "run, please", "Hopper-v5")
     assert intent.criteria == FIVE
     assert (intent.prompt, intent.env_id) == ("run, please", "Hopper-v5")
     assert (intent.author, intent.unused_words) == ("test:scripted", ("please",))
-    assert intent.assumptions == assumed
+    assert (intent.assumptions, intent.idle) == (assumed, "it is to stay")
     asked = client.asked[0].instructions
     assert "thigh_joint" in asked
     assert "torque up to 200 N m" in asked

@@ -14,8 +14,8 @@ from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, medi
 
 from p2p.agents import judge_agent
 from p2p.agents.judge_agent import judge_run, judge_trajectories
-from p2p.agents.judging import episodes, visual
-from p2p.agents.judging.frames import MAX_FRAMES, Film
+from p2p.agents.judging import visual
+from p2p.agents.judging.visual import MAX_FRAMES, Film
 from p2p.agents.requests import SeenCriterion, Synthesis, VisualRequest, VisualVerdict
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import JudgmentResult
@@ -60,7 +60,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_film(tmp_path_factory: pytest.TempPathFactory) -> Film:
     folder = tmp_path_factory.mktemp("video")
     record_episodes(CONFIG, "zero", episodes=1, seed=1)[0].save(folder / "zero.npz")
-    [film] = episodes.film("Hopper-v5", [folder / "zero.npz"], ())
+    [film] = visual.film("Hopper-v5", [folder / "zero.npz"], ())
     assert (film.video, film.problem) == (folder / "video_zero.mp4", "")
     return film
 
@@ -91,8 +91,15 @@ class Eyes(ScriptedClient):
     model = "openai:eyes"
 
 
+def only_asked(answer: Any, request: Any) -> Any:
+    """The answer on the criteria of the request."""
+    ids = {each.id for each in request.criteria}
+    scores = tuple(each for each in answer.criteria if each.id in ids)
+    return answer.model_copy(update={"criteria": scores})
+
+
 def eyes(verdict: VisualVerdict) -> Eyes:
-    return Eyes({"visual_judge": lambda request, question: verdict})
+    return Eyes({"visual_judge": lambda request, question: only_asked(verdict, request)})
 
 
 def failing(error: Exception) -> Eyes:
@@ -170,7 +177,7 @@ def test_without_a_judge_that_works_there_is_no_score(
 
 
 def test_judges_that_agree_need_nobody_else(tmp_path: Path, policy: Path) -> None:
-    looking, client = eyes(seen(0.85)), no_one()
+    looking, client = eyes(seen(0.95)), no_one()
     result = run(tmp_path, policy, BOTH, vlm=looking, client=client)
     assert not client.asked
     assert len(looking.asked) == 3
@@ -208,10 +215,7 @@ def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, pol
         heard.append([reask("does it lean?", 0.05, 0.2), check(code, "steps")])
         return Synthesis(
             analysis="the code is mistaken",
-            criteria=(
-                SeenCriterion(id="stays", score=0.2, evidence="it leans"),
-                SeenCriterion(id="calm", score=0.5),
-            ),
+            criteria=(SeenCriterion(id="stays", score=0.2, evidence="it leans"),),
             diagnosis="the code counts leaning as standing",
             failure_tags=("wrong_posture", "odd"),
             confidence=0.9,
@@ -224,7 +228,7 @@ def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, pol
     assert client.roles() == ["synthesiser"] * 3
     assert all(question.max_tool_calls == visual.MAX_CALLS for question in client.asked)
     for look, steps in heard:
-        assert VisualVerdict.model_validate_json(look) == seen(0.1)
+        assert VisualVerdict.model_validate_json(look).criteria == seen(0.1).criteria[:1]
         assert steps.startswith("steps: ")
         assert int(steps.split(": ")[1]) >= 1
     asked_again = [
@@ -272,10 +276,7 @@ FAILED = JUDGE.replace("100 + summary", "summary")
 def overrule(request: Any, question: Question[Any]) -> Synthesis:
     return Synthesis(
         analysis="the program counts wrongly",
-        criteria=(
-            SeenCriterion(id="stays", score=1.0, evidence="it stays to the end"),
-            SeenCriterion(id="calm", score=0.5),
-        ),
+        criteria=(SeenCriterion(id="stays", score=1.0, evidence="it stays to the end"),),
         diagnosis="it stays",
         confidence=0.9,
         amendment="stays: count to the end",
@@ -308,12 +309,15 @@ def test_an_arbiter_who_overrules_code_has_three_episodes_seen(
 
 
 @pytest.mark.usefixtures("quick_film")
-def test_judges_who_differ_on_what_is_soft_need_no_arbiter(tmp_path: Path, policy: Path) -> None:
-    client = no_one()
-    result = run(tmp_path, policy, BOTH, vlm=eyes(seen(0.9, 0.0)), client=client)
-    assert not client.asked
-    assert result.agreement is not None
-    assert result.agreement < 0.8
+def test_soft_criteria_that_code_measures_are_shown_to_no_model(
+    tmp_path: Path, policy: Path
+) -> None:
+    looking, client = eyes(seen(1.0)), ScriptedClient({"synthesiser": overrule})
+    code = JUDGE.replace("0.99 - spread", "0.2")
+    result = run(tmp_path, policy, BOTH, vlm=looking, client=client, code=code)
+    asked = [blocks(prompt_text(each))[-1][1] for each in (*looking.asked, *client.asked)]
+    assert {tuple(c.id for c in request["criteria"]) for request in asked} == {("stays",)}
+    assert [each.score for each in result.criteria] == [pytest.approx(1.0), 0.5]
 
 
 @pytest.mark.usefixtures("quick_film")

@@ -25,7 +25,7 @@ from p2p.contracts import Intent
 from p2p.training.evaluation import record_episodes
 
 CONFIG = TrainConfig(env_id="Hopper-v5")
-INTENT = hopper_intent()
+INTENT = hopper_intent().model_copy(update={"idle": "to stay is to do nothing"})
 
 GOOD = """
 def judge_fn(trajectory, summary):
@@ -57,8 +57,8 @@ def test_a_good_judge_is_tried_and_kept() -> None:
     check = authored.steps[1]
     assert (check.kind, check.ok) == ("check", True)
     assert check.text.count(": score") == 5
-    assert "criterion stays: zero actions score 1.00" in check.text
-    assert "whole task" in check.text
+    assert "criterion stays: zero actions score 1.00 of ≥ 100 steps" in check.text
+    assert "right only where the task is to keep still" in check.text
     assert "an episode of one step: score" in check.text
     request = blocks(prompt_text(client.asked[0]))[0][1]
     assert isinstance(request, JudgeRequest)
@@ -140,11 +140,25 @@ def test_a_task_that_random_actions_meet_is_sent_back() -> None:
     assert "random actions meet every hard task criterion (stays)" in problem
 
 
+def test_a_task_that_zero_actions_meet_is_sent_back_unless_it_is_to_do_nothing() -> None:
+    active = INTENT.model_copy(update={"idle": ""})
+    harder = GOOD.replace("length / 100", "length / 1000")
+    script = {"judge_author": in_turn(draft(GOOD)), "fix": in_turn(draft(harder))}
+    client = ScriptedClient(script)
+    authored = write_judge(client, active, CONFIG, review=False)
+    assert (authored.code, authored.valid) == (harder, True)
+    [problem] = fixes(client)[0].problems
+    assert "zero actions meet every hard task criterion (stays)" in problem
+    by_hand = active.model_copy(update={"author": "user"})
+    client = ScriptedClient({"judge_author": in_turn(draft(GOOD))})
+    assert write_judge(client, by_hand, CONFIG, review=False).code == GOOD
+
+
 def test_random_actions_may_meet_what_only_limits() -> None:
     limit = criterion("stays", comparison="at_most")
     anything = GOOD.replace("min(1.0, length / 100)", "1.0")
     client = ScriptedClient({"judge_author": in_turn(draft(anything))})
-    intent = hopper_intent(limit, criterion("calm"))
+    intent = hopper_intent(limit, criterion("calm", "gait"))
     assert write_judge(client, intent, CONFIG, review=False).valid
 
 

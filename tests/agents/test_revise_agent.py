@@ -9,9 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from p2p.agents.judged_episode import pictures_of
 from p2p.agents.requests import LessonUpdate, ReviseRequest, RevisionProposal, TermStatistics
-from p2p.agents.revise_agent import MAX_TOOL_CALLS, revise, revise_request, term_statistics
+from p2p.agents.revise_agent import (
+    MAX_TOOL_CALLS,
+    pictures_of,
+    revise,
+    revise_request,
+    term_statistics,
+)
 from p2p.config import TrainConfig
 from p2p.contracts import (
     AuthoredCode,
@@ -320,7 +325,7 @@ def test_lessons_are_called_by_the_numbers_that_were_shown(folder):
     folder.save_lineage(lineage)
 
     def reply(question):
-        note = tool(question, "update_experiment_lessons")
+        note = tool(question, "update_lesson")
         note(0, "RETIRED", "wrong")
         note(2, "SOFT", "doubtful")
         updates = (

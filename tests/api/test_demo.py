@@ -28,7 +28,7 @@ from p2p.scheduler.controllers import JobOptions, one_run_job
 from p2p.scheduler.job_files import read_output
 from p2p.scheduler.records import RunSpec
 from p2p.scheduler.store import Store
-from p2p.training.video.encode import write_video
+from p2p.training.video.playback import write_video
 
 SMALL_ENOUGH = 8_000_000
 SCRIPT = Path(__file__).parents[2] / "scripts" / "record_demo.py"

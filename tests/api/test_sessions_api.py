@@ -52,7 +52,6 @@ def test_an_unknown_or_hostile_id_is_not_found(client: TestClient, name: str) ->
         f"/iterations/{given}/runs",
         f"/iterations/1/runs/{given}/metrics",
         f"/iterations/1/runs/base_seed_1/videos/{given}",
-        f"/exchanges/{given}",
     ):
         assert client.get(f"/api/sessions/session_a{path}").status_code == 404, path
 
@@ -400,7 +399,7 @@ def test_a_training_run_is_found_by_its_name_alone(client: TestClient) -> None:
 def test_a_passed_session_goes_on_only_with_something_new_to_do(
     client: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.api.routes.sessions.ensure_scheduler", lambda _: None)
+    monkeypatch.setattr("p2p.api.sessions.ensure_scheduler", lambda _: None)
     there = "/api/sessions/session_a"
     assert client.get(there).json()["resumable"] is False
     refused = client.post(f"{there}/resume")

@@ -31,7 +31,7 @@ from p2p.records.loop_files import BestRun
 from p2p.scheduler.job_files import saved_log
 from p2p.scheduler.records import JobSpec, RunSpec, RunState
 from p2p.scheduler.store import Store, end_run, transaction
-from p2p.training.video.encode import write_video
+from p2p.training.video.playback import write_video
 from session_folder import SessionFolder, reward
 from unstable.config import RunConfig
 from unstable.run.folder import RunFolder, SelfPlayStatus

@@ -33,23 +33,25 @@ from p2p.agents.requests import (
     VisualRequest,
 )
 from p2p.agents.revise_agent import environment_facts
+from p2p.agents.revise_tool_dispatch import MAX_HISTORY, tunables
 from p2p.agents.reward_author import access
 from p2p.agents.session_analyzer import DETAILED
-from p2p.agents.session_text import MAX_HISTORY, tunables
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import Criterion, CriterionScore, JudgeOpinion, Lesson, Record
-from p2p.prompts import PromptError, build, request_block
-from p2p.prompts.env_facts import (
+from p2p.prompts import (
+    PromptError,
     all_facts,
     body_facts,
+    build,
     listing,
     observation_table,
     overview,
+    request_block,
     tags_text,
 )
 from p2p.records.lineage import MAX_ACTIVE_LESSONS
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
-from p2p.training.reward.check import check_reward
+from p2p.training.reward_check import check_reward
 from p2p.training.specs.spec_text import camera_text
 
 TOKEN_BUDGETS = {

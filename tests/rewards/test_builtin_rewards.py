@@ -6,10 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from p2p.config import EnvOptions
 from p2p.rewards import UnknownRewardError, find_reward, list_rewards
 from p2p.training.env_spec import get_env_spec
-from p2p.training.reward.runner import RewardRunner, decide_batched, trial_transitions
-from p2p.training.reward_loader import load_from_file
+from p2p.training.reward_loader import load_from_code
+from p2p.training.reward_runner import RewardRunner, decide_batched, trial_transitions
 from p2p.training.vec_env import make_batched_env
 
 ENV_IDS = [
@@ -27,7 +28,7 @@ def envs():
 
     def get(env_id):
         if env_id not in made:
-            made[env_id] = make_batched_env(env_id, 3)
+            made[env_id] = make_batched_env(EnvOptions(env_id), 3)
         return made[env_id]
 
     yield get
@@ -59,7 +60,7 @@ def test_listing_imports_no_reward():
 @pytest.mark.parametrize("reward", list_rewards(), ids=lambda reward: reward.name)
 def test_a_built_in_reward_is_described_batched_and_adds_up(reward, envs, monkeypatch):
     env = envs(reward.env_id)
-    spec = load_from_file(reward.path)
+    spec = load_from_code(reward.read())
     assert spec.latex
     assert spec.description.startswith(reward.description.split(";")[0].rstrip("."))
     code = reward.read()

@@ -335,7 +335,7 @@ def test_the_end_wakes_whoever_listens_at_however_long_a_path(machine: Machine) 
         launch = machine.start("exit(0)")
         assert listening.recv(10)
         assert machine.status(launch).state == "exited"
-    notify.poke(machine.base)  # nobody there
+    notify.notify(machine.base)  # nobody there
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.3])

@@ -84,7 +84,7 @@ def end_of(pid: int) -> None:
     wait_until(lambda: not is_there(pid), 30)
 
 
-def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, cluster, tmp_path):
+def test_runs_submitted_together_are_a_job_with_a_folder_each(do, backend, cluster, tmp_path):
     program = "open('result.txt', 'w').write('x'); print('done')"
     launches = [launch(tmp_path, program, f"run{n}") for n in range(3)]
     assert do(backend.status(launches[0])).state == "absent"
@@ -99,8 +99,7 @@ def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, c
         assert do(backend.logs(each, 2)) == b"ne\n"
     paths = (control(backend, each).path for each in launches)
     notes = [json.loads((path / "slurm.json").read_text()) for path in paths]
-    assert len({note["job_id"] for note in notes}) == 1
-    assert sorted(note["index"] for note in notes) == [0, 1, 2]
+    assert len({note["job_id"] for note in notes}) == 3
     assert list((cluster.folder / "cores").iterdir())  # theirs alone, else they wait for others
 
 
@@ -179,7 +178,7 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, 
     do(backend.start(asked, {}))
     do(backend.start(asked, {}))
     # As after a crash between sbatch and the note of its number, with the queue out of sight.
-    do(backend.submit_job([control(backend, asked)], []))
+    do(backend.submit_job(control(backend, asked), []))
     program = do(program_of(backend, asked))
     other = new_backend(tmp_path)
     assert do(other.status(asked)).state == "running"
@@ -253,8 +252,8 @@ def test_it_says_which_cluster_it_is_or_what_is_wrong(do, backend, tmp_path, mon
 
 
 def test_of_several_jobs_for_one_launch_the_living_one_counts():
-    text = "a.1|N/A|5|FAILED|NonZeroExitCode\na.1|N/A|6|RUNNING|None\na.1|N/A|7|PENDING|Priority\n"
-    queue = read_queue(text + "p2p-1|3|8_3|STRANGE|a|b\n")
-    assert str(queue["a.1", None]) == "Slurm job 6: RUNNING"
-    assert not queue["p2p-1", 3].is_over
-    assert str(queue["p2p-1", 3]) == "Slurm job 8_3: STRANGE (a|b)"
+    text = "a.1|5|FAILED|NonZeroExitCode\na.1|6|RUNNING|None\na.1|7|PENDING|Priority\n"
+    queue = read_queue(text + "p2p-1|8|STRANGE|a|b\n")
+    assert str(queue["a.1"]) == "Slurm job 6: RUNNING"
+    assert not queue["p2p-1"].is_over
+    assert str(queue["p2p-1"]) == "Slurm job 8: STRANGE (a|b)"

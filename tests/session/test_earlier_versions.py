@@ -27,7 +27,7 @@ from p2p.scheduler import records as scheduler_records
 from p2p.training.checkpoints import checkpoint_steps, load_checkpoint
 from p2p.training.engines import table
 from p2p.training.policies import policy
-from p2p.training.runner import TrainingFailed, finished_before
+from p2p.training.runner import TrainingFailed, load_completed_run
 
 ARCHIVES = Path(__file__).parent / "earlier_versions"
 IN_TRAINING = {
@@ -76,7 +76,7 @@ def test_every_record_of_an_earlier_version_is_read(version: str, tmp_path: Path
     for run in runs:
         config = run.config.read()
         assert config is not None
-        finished_before(run, config, run.read_reward_source())  # it is the same run
+        load_completed_run(run, config, run.read_reward_source())  # it is the same run
         for step in checkpoint_steps(run):
             assert load_checkpoint(run, step).env_id == config.env_id
     events = read_events(session.events_path, limit=1000)
@@ -158,4 +158,4 @@ def test_another_run_in_the_folder_is_named_by_what_differs(tmp_path: Path) -> N
     config = run.config.read()
     assert config is not None
     with pytest.raises(TrainingFailed, match="it differs in gamma, reward"):
-        finished_before(run, config.with_updates(gamma=0.9), "another")
+        load_completed_run(run, config.with_updates(gamma=0.9), "another")

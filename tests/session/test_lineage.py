@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.agents.revise_checks import violations
-from p2p.agents.session_text import lineage_text
+from p2p.agents.revise_tool_dispatch import lineage_text
+from p2p.agents.reward_source import violations
 from p2p.contracts import Lesson, LessonCheck, LineageData, LineageNode
 from p2p.files import UnreadableError
 from p2p.records.lineage import MAX_ACTIVE_LESSONS, Lineage

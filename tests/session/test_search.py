@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from session_process import TINY, Sessions, kill_all
 
-from p2p.agents.reward_weights import reweighted
-from p2p.api.views import iteration_detail
+from p2p.agents.reward_source import reweighted
 from p2p.commands.sessions import candidate_lines
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (
@@ -32,6 +31,7 @@ from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import IterationPlan, RewardSearch, RungResult, candidate_rows
 from p2p.records.session_view import IterationView
+from p2p.records.summaries import IterationDetail
 from p2p.resource_auto import Machine
 from p2p.scheduler.store import Store
 from p2p.session import search as searching
@@ -434,7 +434,7 @@ def test_the_winner_is_trained_with_every_configuration_and_seed(tmp_path: Path)
 def test_the_api_and_show_tell_of_every_candidate(tmp_path: Path) -> None:
     search = a_search(tmp_path, FOUR)
     search.run()
-    detail = iteration_detail("session_x", search.record)
+    detail = IterationDetail.model_validate(IterationView(search.record, 1, TrainConfig()))
     assert [(row.name, row.steps, row.won) for row in detail.candidates] == [
         ("c1", 200, False), ("c2", 100, False), ("c3", 400, True), ("c4", 100, False),
     ]  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from p2p.contracts import WORKER_MESSAGE, ScalarsReady, StateSaved, WorkerMessage
-from p2p.training.base_trainer import TrainContext
 from p2p.training.checkpoints import adopt_state
+from p2p.training.training_loop import TrainContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.settings import get_settings
 from p2p.training import compiled_update as module
 from p2p.training.checkpoints import load_checkpoint
-from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
+from p2p.training.compiled_update import UpdateProgram, cache_variables, compiled_update
 from p2p.training.runner import WORKER_ENVIRONMENT, RunOptions, run_training
 
 COUNT_HITS = """
@@ -25,13 +25,13 @@ import json, sys
 import jax
 events = []
 jax.monitoring.register_event_listener(lambda name, **_: events.append(name))
-from p2p.training.base_trainer import TrainContext
+from p2p.training.training_loop import TrainContext, TrainingLoop
 from p2p.config import TrainConfig
-from p2p.training.fast_trainer import FastTrainer
+from p2p.training.ppo import PPO
 from pathlib import Path
 config = TrainConfig.model_validate_json(sys.argv[1])
 context = TrainContext(config, sys.argv[2], Path(sys.argv[3]), lambda _: None)
-FastTrainer(context).run()
+TrainingLoop(context, PPO).run()
 print(events.count("/jax/compilation_cache/cache_hits"))
 """
 
@@ -67,10 +67,11 @@ def test_an_update_is_compiled_once_and_kept_or_not_the_policy_is_the_same(
     (folder,) = (path for path in cache.iterdir() if path.is_dir())
     (file,) = folder.iterdir()
     environment = {"PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu", **WORKER_ENVIRONMENT}
-    other_seed = small_config.model_copy(update={"seed": 7}).model_dump_json()
+    other = {"seed": 7, "learning_rate": 1e-5, "gamma": 0.9, "clip_coef": 0.1, "ent_coef": 0.01}
+    other_run = small_config.model_copy(update=other).model_dump_json()
     hits = subprocess.run(
-        [sys.executable, "-c", COUNT_HITS, other_seed, batched_reward, tmp_path],
-        env={**environment, **reading(folder)}, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", COUNT_HITS, other_run, batched_reward, tmp_path],
+        env={**environment, **cache_variables(folder)}, capture_output=True, text=True, check=True,
         timeout=120,
     )  # fmt: skip
     assert int(hits.stdout.split()[-1]) >= 1
@@ -83,9 +84,8 @@ def test_a_program_has_its_own_folder_and_old_ones_go(
     monkeypatch.setattr(module, "_compile", lambda _, folder, __: folder.mkdir())
     monkeypatch.setattr(module, "KEPT", 2)
     program = program_of(small_config)
-    settings = replace(program.settings, learning_rate=1e-3)
     others = [
-        replace(program, settings=settings),
+        replace(program, stops_early=True),
         replace(program, num_envs=5),
         replace(program, epochs=7),
     ]

@@ -10,8 +10,10 @@ import pytest
 
 import p2p
 from p2p.config import ALGORITHM_FIELDS, TrainConfig
-from p2p.training import fast_trainer, sac_trainer, sb3_trainer
-from p2p.training.base_trainer import TrainContext
+from p2p.training.ppo import PPO
+from p2p.training.sac import SAC
+from p2p.training.sb3_trainer import SB3
+from p2p.training.training_loop import TrainContext, TrainingLoop
 
 SOURCE = Path(p2p.__file__).parent
 NOT_THE_TRAINERS = {"backend", "iteration_id", "judgment_select"}
@@ -34,24 +36,24 @@ READ: set[str] = set()
 
 
 @pytest.mark.parametrize(
-    ("trainer", "algorithm", "unused"),
+    ("learner", "algorithm", "unused"),
     [
-        (fast_trainer, "ppo", SB3_ONLY | SAC_ONLY),
-        (sb3_trainer, "ppo", SAC_ONLY),
-        (sac_trainer, "sac", SB3_ONLY | PPO_ONLY),
+        (PPO, "ppo", SB3_ONLY | SAC_ONLY),
+        (SB3, "ppo", SAC_ONLY),
+        (SAC, "sac", SB3_ONLY | PPO_ONLY),
     ],
 )
-def test_a_trainer_reads_every_field_that_is_for_it(
+def test_a_learner_reads_every_field_that_is_for_it(
     tmp_path: Path,
     small_config: TrainConfig,
     batched_reward: str,
-    trainer: Any,
+    learner: Any,
     algorithm: str,
     unused: set[str],
 ) -> None:
     config = Watched(**small_config.with_updates(algorithm=algorithm).model_dump())
     READ.clear()
-    trainer.train(TrainContext(config, batched_reward, tmp_path, lambda _: None))
+    TrainingLoop(TrainContext(config, batched_reward, tmp_path, lambda _: None), learner).run()
     assert set(TrainConfig.model_fields) - READ == NOT_THE_TRAINERS | unused
 
 

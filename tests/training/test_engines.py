@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import gymnasium
@@ -25,14 +26,14 @@ from processes import wait_until
 from typer.testing import CliRunner
 
 from p2p.cli import app
-from p2p.config import ConfigurationError, TrainConfig
+from p2p.config import ConfigurationError, EnvOptions, TrainConfig
 from p2p.contracts import PolicyMetadata, StateSaved, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import SandboxUnavailable, launch, set_unsafe_local
 from p2p.settings import get_settings
-from p2p.training.engines import facts, install
-from p2p.training.engines.engine_env import EngineEnv, EngineOptions, EngineTerm, Groups, Reached
-from p2p.training.engines.live_spec import read_policy_metadata
+from p2p.training.engines import engine_env, facts, install
+from p2p.training.engines.child import read_policy_metadata
+from p2p.training.engines.engine_env import EngineEnv, EngineTerm, Groups, Reached
 from p2p.training.engines.table import (
     ENGINES,
     EngineMissing,
@@ -45,8 +46,8 @@ from p2p.training.evaluation import record_episodes
 from p2p.training.export import export_run
 from p2p.training.policies.network import NetworkShape, action_mean, initial_parameters
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner
-from p2p.training.reward.tensors import TensorTransition, decide_tensors
+from p2p.training.reward_runner import RewardRunner
+from p2p.training.reward_tensors import TensorTransition, decide_tensors
 from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
 from p2p.training.specs.quantities import QUANTITIES, Robot, compute, measure, names_of
 from p2p.training.trajectory import RecordedEpisode
@@ -95,7 +96,7 @@ def test_damaged_facts_are_named_with_what_to_do(no_engines):
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text('{"env_id": "Mjl')
     with pytest.raises(ConfigurationError, match=rf"spec\.json is missing or damaged: .*{TRIAL}"):
-        facts.EngineBackend("mjlab").read_spec(TRIAL)
+        facts.MjlabBackend().read_spec(TRIAL)
     with pytest.raises(ConfigurationError, match=r"policy_metadata\.json is missing or damaged"):
         facts.policy_metadata(TrainConfig(env_id=TRIAL), "iter_1")
 
@@ -249,6 +250,27 @@ def test_second_environment_adds_solvers_to_the_first_ones(no_engines):
     assert kept == first
 
 
+def test_warp_caches_beside_shared_kernels_and_writes_through_no_link(tmp_path, monkeypatch):
+    """A folder may be shared in part: of another device, or without one of a solver's files."""
+    build = types.ModuleType("warp._src.build")
+    build.safe_rename = None
+    warp, source = types.ModuleType("warp"), types.ModuleType("warp._src")
+    source.build = build
+    for module in (warp, source, build):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    engine_env._let_warp_write()
+    shared, built, cached = tmp_path / "shared.lto", tmp_path / "lto_p1_t1", tmp_path / "lto"
+    shared.write_text("shared")
+    built.mkdir()
+    cached.mkdir()
+    (cached / "a.lto").symlink_to(shared)
+    for name in ("a.lto", "a_fatbin.lto"):
+        (built / name).write_text("new")
+    build.safe_rename(str(built), str(cached))
+    assert shared.read_text() == (cached / "a.lto").read_text() == "shared"
+    assert (cached / "a_fatbin.lto").read_text() == "new"
+
+
 def test_a_run_replaces_a_shared_kernel_only_for_itself(no_engines):
     home = no_engines / "mjlab"
     home.mkdir(parents=True)
@@ -269,9 +291,10 @@ def test_what_runs_in_an_engines_python_takes_an_older_mujoco():
     """Engines pin a MuJoCo without `mujoco.batch`, and have no JAX."""
     code = """
 import sys
+import types
 sys.modules.update({"mujoco.batch": None, "jax": None})
-import p2p.agents.returns_worker, p2p.training.engines.child, p2p.training.reward.check_worker
-import p2p.training.base_trainer, p2p.training.engines.engine_env, p2p.training.worker
+import p2p.agents.returns_worker, p2p.training.engines.child, p2p.training.reward_check
+import p2p.training.training_loop, p2p.training.engines.engine_env, p2p.training.worker
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
@@ -384,7 +407,7 @@ PENDULUM = """
 class PendulumEnv(EngineEnv):
     """The least that an engine can be: MuJoCo's own steps behind tensors."""
 
-    def __init__(self, num_envs: int, options: EngineOptions) -> None:
+    def __init__(self, options: EnvOptions, num_envs: int) -> None:
         self.env_id, self.num_envs, self.device = "Mjlab-Pendulum", num_envs, "cpu"
         self.dt, self.frame_skip, self.max_episode_steps = 0.01, 1, 5
         self.model = mujoco.MjModel.from_xml_string(PENDULUM)
@@ -429,7 +452,7 @@ class PendulumEnv(EngineEnv):
 
 
 def test_the_last_state_of_an_episode_is_seen_before_the_next_begins():
-    env = PendulumEnv(2, EngineOptions(quantities=frozenset({"body_up", "energy"})))
+    env = PendulumEnv(EnvOptions("Mjlab-Pendulum", quantities=frozenset({"body_up", "energy"})), 2)
     first = env.reset_batch(0)
     for _ in range(env.max_episode_steps):
         step = env.step_batch(np.ones((2, 1)))
@@ -445,7 +468,7 @@ def test_the_last_state_of_an_episode_is_seen_before_the_next_begins():
 
 def test_mj_data_of_a_batch_is_made_once_and_tells_the_present_states():
     """MuJoCo reserves megabytes for each: one a step used up the sandbox's memory."""
-    env = PendulumEnv(2, EngineOptions())
+    env = PendulumEnv(EnvOptions("Mjlab-Pendulum"), 2)
     env.reset_batch(0)
     data = env.side_info()["mj_data"]
     step = env.step_batch(np.ones((2, 1)))
@@ -458,7 +481,7 @@ def test_exported_policies_tell_a_robots_controller_what_it_must_know(tmp_path):
 
     from p2p.training.policies.portable import save_onnx, save_torchscript
 
-    env = PendulumEnv(1, EngineOptions())
+    env = PendulumEnv(EnvOptions("Mjlab-Pendulum"), 1)
     env.action_terms = (
         EngineTerm("joint_pos", ("hinge",), kind="JointPositionAction", scale=(0.25,),
                    offset=(0.1,)),
@@ -494,7 +517,7 @@ def test_exported_policies_tell_a_robots_controller_what_it_must_know(tmp_path):
 
 
 def test_the_share_of_the_episode_stands_last_where_the_policy_observes_it():
-    env = PendulumEnv(2, EngineOptions(observe_time=True))
+    env = PendulumEnv(EnvOptions("Mjlab-Pendulum", observe_time=True), 2)
     assert env.reset_batch(0)[:, -1].tolist() == [0.0, 0.0]
     assert env.step_batch(np.zeros((2, 1))).obs[:, -1].tolist() == pytest.approx([0.2, 0.2])
 
@@ -516,7 +539,7 @@ def test_a_reward_takes_tensors_where_it_gives_what_it_gives_on_arrays(body, rea
     )
     code += "    return value, {'value': value}\n"
     read = frozenset(name for name in ("body_up", "energy") if name in body)
-    env = PendulumEnv(3, EngineOptions(quantities=read))
+    env = PendulumEnv(EnvOptions("Mjlab-Pendulum", quantities=read), 3)
     runner = RewardRunner(code, 3, batched=True, engine="mjlab")
     reward, why = decide_tensors(code, env, runner, engine="mjlab")
     assert (reward is None) == bool(reason)
@@ -536,7 +559,7 @@ def reward_fn(obs, action, next_obs, info):
 def failed(obs, action, next_obs, info):
     return (next_obs[..., 0] > {bound}) | (info["body_up"][..., 1, 2] < 0.5)
 """
-    env = PendulumEnv(3, EngineOptions(quantities=frozenset({"body_up"})))
+    env = PendulumEnv(EnvOptions("Mjlab-Pendulum", quantities=frozenset({"body_up"})), 3)
     runner = RewardRunner(code, 3, batched=True, engine="mjlab")
     reward, why = decide_tensors(code, env, runner, engine="mjlab")
     assert (reward is None) == bool(reason)
@@ -552,7 +575,8 @@ def failed(obs, action, next_obs, info):
 
 def test_a_step_that_restarts_rows_tells_where_it_led_and_what_is_next():
     apart, at_once = (
-        PendulumEnv(2, EngineOptions(quantities=frozenset({"body_up"}))) for _ in range(2)
+        PendulumEnv(EnvOptions("Mjlab-Pendulum", quantities=frozenset({"body_up"})), 2)
+        for _ in range(2)
     )
     apart.reset_batch(0)
     at_once.reset_batch(0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from p2p.agents.judging.episodes import trajectory_columns
-from p2p.config import TrainConfig
+from p2p.config import EnvOptions, TrainConfig
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.evaluation import (
     PLAYED_ROWS,
@@ -14,7 +14,7 @@ from p2p.training.evaluation import (
     representative_episodes,
 )
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 
@@ -45,7 +45,7 @@ def act(obs):
 
 @pytest.fixture(scope="module")
 def hopper():
-    env = make_batched_env("Hopper-v5", N)
+    env = make_batched_env(EnvOptions("Hopper-v5", side_info=True), N)
     yield env
     env.close()
 
@@ -85,7 +85,7 @@ def test_episodes_are_those_gymnasium_plays_from_the_documented_seeds(hopper):
 
 
 def test_a_loop_over_gymnasium_environments_is_evaluated_alike(hopper):
-    loop = make_batched_env("Hopper-v5", N, backend="gym")
+    loop = make_batched_env(EnvOptions("Hopper-v5", side_info=True), N, backend="gym")
     fast, slow = play(hopper), play(loop)
     loop.close()
     assert slow[0].episode_lengths == fast[0].episode_lengths
@@ -98,7 +98,7 @@ def test_a_loop_over_gymnasium_environments_is_evaluated_alike(hopper):
 
 
 def test_an_environment_without_mujoco_is_evaluated_too():
-    env = make_batched_env("Pendulum-v1", N, backend="gym", max_episode_steps=20)
+    env = make_batched_env(EnvOptions("Pendulum-v1", max_episode_steps=20), N, backend="gym")
     reward = RewardRunner(
         "def reward_fn(o, a, n, i):\n    return 1.0, {'one': 1.0}", N, batched=False
     )

@@ -10,14 +10,14 @@ import pytest
 
 from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, ScalarsReady
-from p2p.training import fast_trainer, sac_trainer, sb3_trainer
-from p2p.training.base_trainer import TrainContext, make_environment, make_reward
-from p2p.training.fast_trainer import Actor, RolloutCollector
 from p2p.training.policies.network import NetworkShape, initial_parameters
-from p2p.training.reward.check import check_reward
-from p2p.training.reward.runner import RewardRunner, decide_batched
+from p2p.training.ppo import Actor, RolloutCollector
+from p2p.training.reward_check import check_reward
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import load_from_code
+from p2p.training.reward_runner import RewardRunner, decide_batched
+from p2p.training.training_loop import TrainContext, make_environment, make_reward
+from p2p.training.worker import train
 
 FUNCTION = """
 import numpy as np
@@ -48,16 +48,15 @@ SMALL = TrainConfig(
     env_id="HalfCheetah-v5", num_envs=4, num_steps=64, num_minibatches=4, total_timesteps=256,
     max_episode_steps=40, num_evals=1, num_eval_rounds=1, net_arch=(8,), update_epochs=1,
 )  # fmt: skip
+SAC = {"algorithm": "sac", "replay_batch_size": 16, "replay_size": 10_000}
 
 
-@pytest.mark.parametrize("backend", [fast_trainer, sb3_trainer, sac_trainer])
+@pytest.mark.parametrize("changes", [{}, {"backend": "sb3"}, SAC], ids=["ppo", "sb3", "sac"])
 def test_training_episodes_end_where_the_reward_says_and_evaluated_ones_go_on(
-    tmp_path: Path, backend: Any
+    tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     messages: list[Any] = []
-    config = SMALL.with_updates(algorithm="sac", replay_batch_size=16, replay_size=10_000)
-    config = config if backend is sac_trainer else SMALL
-    backend.train(TrainContext(config, CLASS, tmp_path, messages.append))
+    train(TrainContext(SMALL.with_updates(**changes), CLASS, tmp_path, messages.append))
     [scalars] = [m.scalars.values for m in messages if isinstance(m, ScalarsReady)]
     [result] = [m.result for m in messages if isinstance(m, EvalReady)]
     assert 1 < scalars["episode_length"] < 39

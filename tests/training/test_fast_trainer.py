@@ -9,12 +9,11 @@ from killed_runs import REWARD, KilledError
 
 from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, Started
-from p2p.training.base_trainer import state_for
-from p2p.training.checkpoints import FILE_NAME, ResumeError, load_state
-from p2p.training.fast_trainer import train
+from p2p.training.checkpoints import FILE_NAME, ResumeError, load_state, state_for
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_function import RewardError
 from p2p.training.trajectory import RecordedEpisode
+from p2p.training.worker import train
 
 STATEFUL = """
 import numpy as np
@@ -188,8 +187,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from p2p.config import TrainConfig
-from p2p.training.base_trainer import TrainContext
-from p2p.training.fast_trainer import train
+from p2p.training.training_loop import TrainContext
+from p2p.training.worker import train
 from p2p.training.checkpoints import adopt_state
 
 config, code, folder = sys.argv[1:]

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from p2p.config import EnvOptions
 from p2p.training.envs.gym_vec_env import stack_infos
 from p2p.training.envs.registry import quiet_loading
 from p2p.training.vec_env import (
@@ -27,7 +28,7 @@ def random_actions(env, steps):
 
 def test_it_steps_as_the_fast_path_does():
     fast, loop = (
-        make_batched_env("Hopper-v5", 3, backend=backend, max_episode_steps=30)
+        make_batched_env(EnvOptions("Hopper-v5", max_episode_steps=30), 3, backend=backend)
         for backend in ("fast", "gym")
     )
     np.testing.assert_array_equal(fast.reset_batch(7), loop.reset_batch(7))
@@ -46,7 +47,7 @@ def test_it_steps_as_the_fast_path_does():
 @pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
 @pytest.mark.parametrize("name", ["Ant-v5", "Humanoid-v5", "Reacher-v5", "Hopper-v4"])
 def test_a_loaded_mujoco_state_continues_exactly(name):
-    env, other = (GymVecEnv(name, 2, max_episode_steps=20) for _ in range(2))
+    env, other = (GymVecEnv(EnvOptions(name, max_episode_steps=20), 2) for _ in range(2))
     env.reset_batch(1)
     actions = random_actions(env, 60)
     for action in actions[:13]:
@@ -60,7 +61,7 @@ def test_a_loaded_mujoco_state_continues_exactly(name):
 
 
 def test_an_environment_without_mujoco_trains_but_has_no_state_or_side_information():
-    env = make_batched_env("Pendulum-v1", 2, max_episode_steps=10)
+    env = make_batched_env(EnvOptions("Pendulum-v1", max_episode_steps=10), 2)
     single = gym.make("Pendulum-v1")
     obs = env.reset_batch(3)
     assert obs.dtype == np.float64
@@ -78,17 +79,20 @@ def test_an_environment_without_mujoco_trains_but_has_no_state_or_side_informati
 
 def test_spaces_that_are_not_vectors_are_named():
     with pytest.raises(ValueError, match=r"CartPole-v1 has the action space Discrete\(2\)"):
-        make_batched_env("CartPole-v1", 2)
+        make_batched_env(EnvOptions("CartPole-v1"), 2)
     with pytest.raises(ValueError, match="FrozenLake-v1 has the observation space Discrete"):
-        make_batched_env("FrozenLake-v1", 2)
+        make_batched_env(EnvOptions("FrozenLake-v1"), 2)
 
 
 def test_an_environment_without_a_time_limit_wants_one():
     gym.register("Endless-v0", entry_point=gym.spec("Pendulum-v1").entry_point)
     try:
         with pytest.raises(ValueError, match="set max_episode_steps"):
-            make_batched_env("Endless-v0", 1)
-        assert make_batched_env("Endless-v0", 1, max_episode_steps=6).max_episode_steps == 6
+            make_batched_env(EnvOptions("Endless-v0"), 1)
+        assert (
+            make_batched_env(EnvOptions("Endless-v0", max_episode_steps=6), 1).max_episode_steps
+            == 6
+        )
     finally:
         del gym.registry["Endless-v0"]
 
@@ -104,7 +108,7 @@ def test_infos_of_rows_with_other_keys_are_filled():
 
 
 def test_the_reference_gives_the_same_states_as_the_fast_path_saves():
-    fast, loop = MujocoVecEnv("Walker2d-v5", 2), GymVecEnv("Walker2d-v5", 2)
+    fast, loop = MujocoVecEnv(EnvOptions("Walker2d-v5"), 2), GymVecEnv(EnvOptions("Walker2d-v5"), 2)
     fast.reset_batch(0), loop.reset_batch(0)
     for action in random_actions(fast, 5):
         fast.step_batch(action), loop.step_batch(action)
@@ -115,7 +119,7 @@ def test_the_reference_gives_the_same_states_as_the_fast_path_saves():
 
 def test_a_module_that_cannot_be_imported_is_named():
     with pytest.raises(UnknownEnvironmentError, match=r"'no_such_robot'.*cannot be imported"):
-        make_batched_env("no_such_robot:Robot-v0", 1)
+        make_batched_env(EnvOptions("no_such_robot:Robot-v0"), 1)
 
 
 def test_threads_that_load_at_once_leave_no_log_of_mujoco(tmp_path, monkeypatch):

@@ -10,11 +10,12 @@ from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, WorkerMessage
 from p2p.rewards import list_rewards
 from p2p.sandbox import gpu
-from p2p.training import fast_trainer, hp_presets
-from p2p.training.base_trainer import TrainContext
+from p2p.training import hp_presets
 from p2p.training.engines.table import engine_environments
 from p2p.training.env_spec import list_env_ids
 from p2p.training.hp_presets import PRESETS, QUICK, config_from_preset, preset_for, quick_config
+from p2p.training.training_loop import TrainContext
+from p2p.training.worker import train
 
 ENV_IDS = list_env_ids()
 
@@ -62,34 +63,23 @@ def test_an_update_sees_as_much_data_as_it_was_tuned_for(
     assert config.learning_rate == rate
 
 
-def test_more_environments_shorten_the_rollout_first() -> None:
-    config = config_from_preset("HalfCheetah-v5", num_envs=32)
-    assert (config.num_envs, config.num_steps, config.num_minibatches) == (32, 16, 8)
-    assert config.learning_rate == config_from_preset("HalfCheetah-v5").learning_rate
-
-
-def test_many_more_environments_grow_minibatch_and_learning_rate_gently() -> None:
-    base, config = (
-        config_from_preset("HalfCheetah-v5"),
-        config_from_preset("HalfCheetah-v5", num_envs=512),
-    )
-    growth = config.batch_size / base.batch_size
-    assert growth == 16
-    assert config.minibatch_size == base.minibatch_size * 4
-    assert config.learning_rate == pytest.approx(base.learning_rate * 2)
-
-
-def test_what_is_given_counts() -> None:
-    config = config_from_preset(
-        "Hopper-v5", num_envs=16, num_steps=128, num_minibatches=4, learning_rate=1e-4, seed=7
-    )
-    assert (config.num_envs, config.num_steps, config.num_minibatches) == (16, 128, 4)
-    assert (config.learning_rate, config.seed) == (1e-4, 7)
-
-
-def test_a_given_rollout_length_keeps_the_minibatch_size() -> None:
-    config = config_from_preset("HalfCheetah-v5", num_steps=32)
-    assert config.minibatch_size == 64
+@pytest.mark.parametrize(
+    ("overrides", "rollout", "minibatch", "faster"),
+    [
+        ({"num_envs": 32}, (32, 16), 64, 1),  # shorter rollouts first
+        ({"num_envs": 512}, (512, 16), 256, 2),  # then gently grow minibatch and rate
+        ({"num_steps": 32}, (8, 32), 64, 1),
+        ({"num_envs": 16, "num_steps": 128, "num_minibatches": 4}, (16, 128), 512, 2**0.5),
+        ({"num_envs": 512, "learning_rate": 4.1266e-05}, (512, 16), 256, 2),
+    ],
+)
+def test_a_preset_is_fitted_to_what_is_given(
+    overrides: dict[str, Any], rollout: tuple[int, int], minibatch: int, faster: float
+) -> None:
+    config = config_from_preset("HalfCheetah-v5", **overrides)
+    assert (config.num_envs, config.num_steps) == rollout
+    assert config.minibatch_size == minibatch
+    assert config.learning_rate == pytest.approx(2.0633e-05 * faster)
 
 
 def test_older_versions_share_the_preset_and_unknown_ones_get_defaults() -> None:
@@ -112,7 +102,7 @@ def test_every_preset_trains(tmp_path: Path, env_id: str) -> None:
     )  # fmt: skip
     heard: list[WorkerMessage] = []
     reward = list_rewards(env_id)[0].read()
-    fast_trainer.train(TrainContext(config, reward, tmp_path, heard.append))
+    train(TrainContext(config, reward, tmp_path, heard.append))
     (scalars,) = [message.scalars for message in heard if isinstance(message, ScalarsReady)]
     assert scalars.global_step == preset.batch_size
     assert all(map(math.isfinite, scalars.values.values()))
@@ -184,34 +174,45 @@ def tell(monkeypatch: pytest.MonkeyPatch, preset: dict[str, Any]) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize(("own", "rollout"), [(24, 12), (12, 12), (8, 8)])
+@pytest.mark.parametrize(
+    ("own_steps", "overrides", "expected"),
+    [
+        (24, {}, {"num_envs": 16_384, "num_steps": 12, "num_evals": 3, "num_eval_envs": 8}),
+        (12, {}, {"num_steps": 12, "activation": "elu", "total_timesteps": 60_000_000}),
+        (8, {}, {"num_envs": 16_384, "num_steps": 8}),
+        (24, {"num_envs": 4096}, {"num_envs": 4096, "num_steps": 24}),
+        (24, {"num_envs": 32_768}, {"num_envs": 32_768, "num_steps": 12}),
+        (24, {"device": "cuda:1"}, {"num_envs": 16_384}),
+        (24, {"device": "cpu"}, {"num_envs": 64, "num_steps": 24}),
+        (24, {"num_envs": 2048, "num_steps": 48, "num_evals": 5}, {}),
+    ],
+)
 def test_a_gpu_is_filled_with_environments_of_short_rollouts(
-    on_gpu: None, monkeypatch: pytest.MonkeyPatch, chosen: Chosen, own: int, rollout: int
+    on_gpu: None,
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: Chosen,
+    own_steps: int,
+    overrides: dict[str, Any],
+    expected: dict[str, Any],
 ) -> None:
-    tell(monkeypatch, {**OWN, "num_steps": own})
-    config = chosen(G1)
-    assert (config.num_envs, config.num_steps, config.num_evals) == (16_384, rollout, 3)
-    assert (config.learning_rate, config.activation) == (1e-3, "elu")
+    tell(monkeypatch, {**OWN, "num_steps": own_steps})
+    config = chosen(G1, **overrides)
+    assert {**overrides, **expected}.items() <= config.model_dump().items()
 
 
 @BOTH
-def test_a_gpu_takes_60_million_steps_unless_told_otherwise(on_gpu: None, chosen: Chosen) -> None:
-    config, shorter = chosen(G1), chosen(G1, total_timesteps=900_000)
-    assert (config.total_timesteps, shorter.total_timesteps) == (60_000_000, 900_000)
-    for each in (config, shorter):
-        assert each.checkpoint_interval < each.total_timesteps / each.num_evals
-
-
-@BOTH
-def test_a_gpu_is_not_filled_with_evaluation(on_gpu: None, chosen: Chosen) -> None:
-    assert chosen(G1).num_eval_envs == 8
-
-
-@BOTH
-def test_fewer_environments_on_a_gpu_take_no_more_updates(on_gpu: None, chosen: Chosen) -> None:
-    for config in (chosen(G1, num_envs=64), chosen(G1, num_envs=64, num_steps=100)):
-        updates = config.total_timesteps / config.batch_size
-        assert updates <= 60_000_000 / (16_384 * 12) + 1
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"total_timesteps": 900_000}, {"num_envs": 64}, {"num_envs": 64, "num_steps": 9}],
+)
+def test_a_run_on_a_gpu_ends_within_hours_and_saves_on_the_way(
+    on_gpu: None, chosen: Chosen, overrides: dict[str, int]
+) -> None:
+    config = chosen(G1, **overrides)
+    assert config.total_timesteps / config.batch_size <= 60_000_000 / (16_384 * 12) + 1 or (
+        "total_timesteps" in overrides
+    )
+    assert config.checkpoint_interval < config.total_timesteps / config.num_evals
 
 
 @BOTH
@@ -226,35 +227,11 @@ def test_a_task_without_settings_of_its_own_has_valid_ones(
 
 
 @BOTH
-def test_fewer_environments_than_fill_a_gpu_keep_the_engines_rollout(
-    on_gpu: None, chosen: Chosen
-) -> None:
-    fewer, more = chosen(G1, num_envs=4096), chosen(G1, num_envs=32_768)
-    assert (fewer.num_envs, fewer.num_steps) == (4096, 24)
-    assert (more.num_envs, more.num_steps) == (32_768, 12)
-
-
-@BOTH
-def test_what_is_given_counts_on_a_gpu(on_gpu: None, chosen: Chosen) -> None:
-    given = {"num_envs": 2048, "num_steps": 48, "num_evals": 5, "checkpoint_interval": 1_000}
-    assert given.items() <= chosen(G1, **given).model_dump().items()
-
-
-@BOTH
-@pytest.mark.parametrize(("machine", "device"), [("on_gpu", "cpu"), ("on_cpu", "auto")])
-def test_a_core_gets_few_environments_and_the_engines_rollout(
-    request: pytest.FixtureRequest, chosen: Chosen, machine: str, device: str
-) -> None:
-    request.getfixturevalue(machine)
-    config = chosen(G1, device=device)
+def test_a_core_gets_few_environments_and_the_engines_rollout(on_cpu: None, chosen: Chosen) -> None:
+    config = chosen(G1)
     assert (config.num_envs, config.num_steps) == (64, 24)
     assert config.checkpoint_interval == TrainConfig().checkpoint_interval
-    assert quick_config(G1, device=device).total_timesteps == 300_000
-
-
-@pytest.mark.parametrize("device", ["auto", "cuda:1"])
-def test_every_gpu_that_is_named_is_filled(on_gpu: None, device: str) -> None:
-    assert quick_config(G1, device=device).num_envs == 16_384
+    assert quick_config(G1).total_timesteps == 300_000
 
 
 @BOTH

@@ -14,12 +14,11 @@ from p2p.config import TrainConfig
 from p2p.records.iteration_record import IterationRecord
 from p2p.training._isaaclab_registry import ENVIRONMENTS, PRESETS
 from p2p.training.engines.facts import read_facts
-from p2p.training.engines.isaaclab_assets import write_assets
+from p2p.training.engines.install import write_assets
 from p2p.training.engines.table import find_installed
 from p2p.training.env_spec import get_env_spec
 from p2p.training.hp_presets import config_from_preset
-from p2p.training.reward.calls import Transition
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward_runner import RewardRunner, Transition
 from p2p.training.runner import run_training
 from p2p.training.specs.quantities import Robot, of_state
 from p2p.training.trajectory import RecordedEpisode

@@ -10,8 +10,8 @@ import pytest
 from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, ScalarsReady, WorkerMessage
 from p2p.rewards import find_reward
-from p2p.training import fast_trainer
-from p2p.training.base_trainer import TrainContext
+from p2p.training.training_loop import TrainContext
+from p2p.training.worker import train
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_training_improves_the_return(
         seed=1, **options,
     )  # fmt: skip
     heard: list[WorkerMessage] = []
-    fast_trainer.train(TrainContext(config, builtin.read(), tmp_path, heard.append))
+    train(TrainContext(config, builtin.read(), tmp_path, heard.append))
     returns = [
         message.scalars.values["episodic_return"]
         for message in heard

@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from p2p.contracts import EvalResult, TrainScalars
 from p2p.training import metrics
-from p2p.training.episodes import EpisodeLog
+from p2p.training.evaluation import EpisodeLog
 from p2p.training.metrics import RunMetrics
 
 NAN = float("nan")

@@ -12,12 +12,10 @@ import onnx
 import pytest
 
 from p2p.benchmark.measuring import play_policy
-from p2p.config import TrainConfig
+from p2p.config import EnvOptions, TrainConfig
 from p2p.contracts import EvalReady, EvalResult
-from p2p.prompts.env_facts import all_facts
+from p2p.prompts import all_facts
 from p2p.records.iteration_record import IterationRecord
-from p2p.training import fast_trainer
-from p2p.training.base_trainer import TrainContext
 from p2p.training.checkpoints import environment_widths
 from p2p.training.env_spec import get_env_spec, spec_for
 from p2p.training.envs.registry import make_single
@@ -26,8 +24,10 @@ from p2p.training.export import model_card
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.portable import save_onnx
 from p2p.training.policies.sb3_export import save_sb3_zip
+from p2p.training.training_loop import TrainContext
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
+from p2p.training.worker import train
 
 BACK_AND_FORTH = """
 import numpy as np
@@ -72,7 +72,7 @@ class Trained:
 
 def trained(folder: Path, **changes: Any) -> Trained:
     config, heard = TOY.with_updates(**changes), list[Any]()
-    fast_trainer.train(TrainContext(config, BACK_AND_FORTH, folder, heard.append))
+    train(TrainContext(config, BACK_AND_FORTH, folder, heard.append))
     (last,) = [message for message in heard if isinstance(message, EvalReady)]
     return Trained(config, last.result, folder, folder / last.policy_file)
 
@@ -84,7 +84,9 @@ def with_time(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.mark.parametrize("backend", ["fast", "gym"])
 def test_the_time_stands_last_as_gymnasiums_own_wrapper_adds_it(backend: Any) -> None:
-    env = make_batched_env("Hopper-v5", 2, backend=backend, max_episode_steps=7, observe_time=True)
+    env = make_batched_env(
+        EnvOptions("Hopper-v5", max_episode_steps=7, observe_time=True), 2, backend=backend
+    )
     single = gym.make("Hopper-v5", max_episode_steps=7)
     single = gym.wrappers.TimeAwareObservation(single, normalize_time=True)
     assert env.single_observation_space == single.observation_space
@@ -96,7 +98,7 @@ def test_the_time_stands_last_as_gymnasiums_own_wrapper_adds_it(backend: Any) ->
         obs = single.reset()[0] if truncated else obs
         np.testing.assert_array_equal(batch.obs[0], obs)
     again = make_batched_env(
-        "Hopper-v5", 2, backend=backend, max_episode_steps=7, observe_time=True
+        EnvOptions("Hopper-v5", max_episode_steps=7, observe_time=True), 2, backend=backend
     )
     again.reset_batch(4)
     again.load_state_dict(env.state_dict())
@@ -156,9 +158,15 @@ def test_the_ground_truth_shows_the_policy_the_time(with_time: Trained) -> None:
 
 
 def test_the_width_of_an_observation_counts_the_time() -> None:
-    env = make_single("Reacher-v5", observe_time=True)
-    assert environment_widths("Reacher-v5", observe_time=True) == (*env.observation_space.shape, 2)
-    assert environment_widths("Reacher-v5") == (env.observation_space.shape[0] - 1, 2)
+    env = make_single(EnvOptions("Reacher-v5", observe_time=True))
+    assert environment_widths(TrainConfig(env_id="Reacher-v5", observe_time=True)) == (
+        *env.observation_space.shape,
+        2,
+    )
+    assert environment_widths(TrainConfig(env_id="Reacher-v5")) == (
+        env.observation_space.shape[0] - 1,
+        2,
+    )
 
 
 def test_authors_are_told_where_the_time_stands() -> None:

@@ -1,7 +1,5 @@
 """Our rollout and update beside Stable-Baselines3's own, with the same noise and permutations."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -11,18 +9,24 @@ from stable_baselines3.common.distributions import DiagGaussianDistribution
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from p2p.config import TrainConfig
-from p2p.training import fast_trainer
-from p2p.training.base_trainer import TrainContext
-from p2p.training.compiled_update import UpdateSettings
+from p2p.config import EnvOptions, TrainConfig
+from p2p.training import ppo
+from p2p.training.compiled_update import UpdateProgram
 from p2p.training.env import make_env
-from p2p.training.fast_trainer import Actor, RolloutCollector
-from p2p.training.policies.network import NetworkShape, flatten, unflatten
+from p2p.training.envs.batched_env import row_seeds
+from p2p.training.policies.network import flatten, unflatten
 from p2p.training.policies.sb3_export import policy_kwargs
-from p2p.training.ppo import LearnerState, make_update
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.ppo import (
+    Actor,
+    Hyperparameters,
+    LearnerState,
+    RolloutCollector,
+    make_update,
+)
 from p2p.training.reward_loader import load_from_code
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.sb3_trainer import MeasuredPPO
+from p2p.training.training_loop import TrainContext, TrainingLoop
 from p2p.training.vec_env import make_batched_env
 
 REWARD = """
@@ -88,6 +92,7 @@ def sb3_run(config, noise, monkeypatch, rollouts, learner=PPO):
         policy_kwargs=policy_kwargs(config), device="cpu",
     )  # fmt: skip
     model.set_logger(Logger(folder=None, output_formats=[]))
+    venv.venv._seeds = row_seeds(config.seed, config.num_envs)
     deviations = iter(noise.reshape(-1, *noise.shape[2:]))
 
     def sample(self):
@@ -111,16 +116,17 @@ def sb3_run(config, noise, monkeypatch, rollouts, learner=PPO):
 
 
 def our_run(config, noise, first_weights, shuffles, epochs_run):
-    env = make_batched_env(config.env_id, config.num_envs,
-                           max_episode_steps=config.max_episode_steps)  # fmt: skip
-    shape = NetworkShape.from_config(
-        config, env.single_observation_space.shape[0], env.single_action_space.shape[0]
+    env = make_batched_env(
+        EnvOptions(config.env_id, max_episode_steps=config.max_episode_steps), config.num_envs
     )
+    widths = env.single_observation_space.shape[0], env.single_action_space.shape[0]
+    program = UpdateProgram.from_config(config, *widths)
+    shape = program.shape
     collector = RolloutCollector(
         env, RewardRunner(REWARD, config.num_envs, batched=True), shape, config
     )
     collector.restart(config.seed)
-    update = make_update(shape, UpdateSettings.from_config(config))
+    update, given = make_update(program), Hyperparameters.from_config(config)
     state, actor = LearnerState.begin(flatten(shape, first_weights)), Actor(shape, config.num_envs)
     weights, metrics, shuffles = [first_weights], [], iter(shuffles)
     for rollout_noise, ran in zip(noise, epochs_run, strict=True):
@@ -130,7 +136,7 @@ def our_run(config, noise, first_weights, shuffles, epochs_run):
         orders = [next(shuffles) for _ in range(ran)]
         # After an early stop SB3 draws no more permutations; ours are drawn but not used.
         orders += [np.arange(config.batch_size)] * (config.update_epochs - ran)
-        state, logs = update(state, rollout, np.array(orders, np.int32))
+        state, logs = update(state, rollout, np.array(orders, np.int32), given)
         weights.append(unflatten(shape, np.array(state.parameters)))
         metrics.append({name: float(value) for name, value in logs.items()})
     return weights, metrics, collector
@@ -177,7 +183,7 @@ def largest_difference(ours, theirs):
 )  # fmt: skip
 def test_weights_stay_with_those_of_sb3_learn(env_id, rollouts, options, monkeypatch):
     config = TrainConfig(env_id=env_id, **{**BASE, **options})
-    actions = make_batched_env(env_id, 1).single_action_space.shape[0]
+    actions = make_batched_env(EnvOptions(env_id), 1).single_action_space.shape[0]
     shape = (rollouts, config.num_steps, config.num_envs, actions)
     noise = np.random.default_rng(3).standard_normal(shape, np.float32)
     theirs, shuffles, venv = sb3_run(config, noise, monkeypatch, rollouts)
@@ -205,11 +211,11 @@ def test_the_whole_trainer_learns_what_sb3_learns_from_the_same_draws(tmp_path, 
     )  # fmt: skip
     noise = np.random.default_rng(6).standard_normal((rollouts, 64, 8, 3), np.float32)
     theirs, shuffles, _ = sb3_run(config, noise, monkeypatch, rollouts)
-    monkeypatch.setattr(fast_trainer, "initial_parameters", lambda *_, **__: theirs.weights[0])
-    trainer = fast_trainer.FastTrainer(TrainContext(config, REWARD, tmp_path, lambda _: None))
-    trainer.rng = Draws(noise, shuffles)
-    trainer.run()
-    ours = trainer.policy().tensors
+    monkeypatch.setattr(ppo, "initial_parameters", lambda *_, **__: theirs.weights[0])
+    loop = TrainingLoop(TrainContext(config, REWARD, tmp_path, lambda _: None), ppo.PPO)
+    loop.learner.rng = Draws(noise, shuffles)
+    loop.run()
+    ours = loop.learner.policy().tensors
     assert largest_difference(ours, theirs.weights[0]) > 1e-2, "nothing was learned"
     assert largest_difference(ours, theirs.weights[-1]) < 1e-5
 
@@ -231,10 +237,15 @@ def test_an_update_stops_early_exactly_where_sb3_stops(monkeypatch):
 
 def test_both_backends_measure_an_update_alike(monkeypatch):
     measured = []
-    learner = partial(MeasuredPPO, after_update=lambda metrics, _: measured.append(metrics))
+
+    class Noted(MeasuredPPO):
+        def train(self):
+            super().train()
+            measured.append(self.metrics)
+
     config = TrainConfig(env_id="Swimmer-v5", **{**BASE, "ent_coef": 0.01, "max_grad_norm": 0.2})
     noise = np.random.default_rng(4).standard_normal((2, 64, 4, 2), np.float32)
-    theirs, shuffles, _ = sb3_run(config, noise, monkeypatch, 2, learner)
+    theirs, shuffles, _ = sb3_run(config, noise, monkeypatch, 2, Noted)
     ours, metrics, _ = our_run(config, noise, theirs.weights[0], shuffles, [5, 5])
     assert largest_difference(ours[-1], theirs.weights[-1]) < 1e-6
     for mine, their in zip(metrics, measured, strict=True):

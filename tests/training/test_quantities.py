@@ -11,12 +11,11 @@ import mujoco
 import numpy as np
 import pytest
 
-from p2p.config import TrainConfig
-from p2p.training.base_trainer import make_environment
+from p2p.config import EnvOptions, TrainConfig
 from p2p.training.envs.registry import quiet_loading
 from p2p.training.evaluation import acting, evaluate
-from p2p.training.reward.runner import RewardRunner, decide_batched
 from p2p.training.reward_function import RewardError
+from p2p.training.reward_runner import RewardRunner, decide_batched
 from p2p.training.specs.quantities import (
     QUANTITIES,
     Robot,
@@ -25,6 +24,7 @@ from p2p.training.specs.quantities import (
     names_of,
     of_state,
 )
+from p2p.training.training_loop import make_environment
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 
@@ -222,7 +222,9 @@ def test_both_kinds_of_environments_show_the_same_quantities_up_to_an_episodes_e
 ) -> None:
     fast, slow = (
         make_batched_env(
-            f"{name}-v5", 3, backend=backend, max_episode_steps=12, quantities=QUANTITIES
+            EnvOptions(f"{name}-v5", max_episode_steps=12, quantities=QUANTITIES),
+            3,
+            backend=backend,
         )
         for backend in ("fast", "gym")
     )
@@ -238,7 +240,7 @@ def test_both_kinds_of_environments_show_the_same_quantities_up_to_an_episodes_e
 
 
 def test_only_the_quantities_that_are_asked_for_are_computed() -> None:
-    env = make_batched_env("Hopper-v5", 2, quantities=["foot_height", "heading"])
+    env = make_batched_env(EnvOptions("Hopper-v5", quantities=["foot_height", "heading"]), 2)
     env.reset_batch(0)
     info = env.step_batch(np.zeros((2, 3))).info
     assert "foot_height" in info

@@ -8,10 +8,11 @@ from pathlib import Path
 
 DESCRIBE = """
 import mujoco
+from p2p.config import EnvOptions
 from p2p.training.env_spec import get_env_spec
 from p2p.training.vec_env import make_batched_env
 get_env_spec("HalfCheetah-v5")
-make_batched_env("HalfCheetah-v5", 2).reset_batch(0)
+make_batched_env(EnvOptions("HalfCheetah-v5"), 2).reset_batch(0)
 config = mujoco.MjLogConfig.get()
 assert config.logto_console and config.logto_file, "the user's own loading was silenced"
 """

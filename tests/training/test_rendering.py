@@ -10,22 +10,21 @@ import av
 import numpy as np
 import pytest
 
+from p2p.config import EnvOptions
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.evaluation import evaluate, evaluation_seed
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward_runner import RewardRunner
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 from p2p.training.video import rendering
 from p2p.training.video.rendering import (
     RenderJob,
     RenderQueue,
-    render,
-    render_async,
-)
-from p2p.training.video.support import (
     RenderSupport,
     drawing_environment,
     probe_backends,
+    render,
+    render_async,
     rendering_available,
 )
 
@@ -42,7 +41,7 @@ REWARD = 'def reward_fn(obs, action, next_obs, info):\n    return 1.0, {"one": 1
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """A HalfCheetah episode of 40 steps, as evaluation records it."""
-    env = make_batched_env("HalfCheetah-v5", 1, max_episode_steps=40)
+    env = make_batched_env(EnvOptions("HalfCheetah-v5", max_episode_steps=40, side_info=True), 1)
     reward = RewardRunner(REWARD, 1, batched=False)
     rng = np.random.default_rng(0)
 

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 from test_reward_loader import CLASS, FUNCTION, MAKER
 
+from p2p.config import TrainConfig
 from p2p.rewards import find_reward
-from p2p.training.reward import check_worker
-from p2p.training.reward.check import check_reward
+from p2p.training import reward_check
+from p2p.training.reward_check import check_reward
 
 ENV = "InvertedPendulum-v5"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
@@ -18,7 +19,9 @@ def function(*lines, doc="LaTeX: r\n    Terms:\n        a: something"):
 
 
 def check(code, env_id=ENV, **options):
-    return check_reward(code, env_id, num_envs=4, steps=40, **options)
+    settings = {k: options.pop(k) for k in ("side_info", "observe_time") if k in options}
+    config = TrainConfig(env_id=env_id, **settings)
+    return check_reward(code, config, num_envs=4, steps=40, **options)
 
 
 def codes(report):
@@ -33,7 +36,7 @@ def only_error(report):
 
 def test_a_good_reward_passes_without_a_word():
     reward = find_reward("halfcheetah_run_forward")
-    report = check_reward(reward.path, reward.env_id)
+    report = check_reward(reward.read(), reward.env_id)
     assert report.ok
     assert report.findings == ()
     result = report.result
@@ -58,10 +61,10 @@ def test_the_documented_examples_pass_and_are_called_per_environment(name):
 def found(code):
     """What the sandboxed side sends, asked in this process: findings, and whether it ran."""
     sent = []
-    payload = {"code": code, "name": "reward_fn.py", "env_id": ENV, "engine": "mujoco", "seed": 0,
-               "num_envs": 4, "steps": 40, "side_info": False, "observe_time": False,
-               "seconds": 60.0}  # fmt: skip
-    check_worker.main(payload, lambda line: sent.append(json.loads(line)))
+    config = TrainConfig(env_id=ENV, side_info=False).model_dump(mode="json")
+    payload = {"code": code, "name": "reward_fn.py", "config": config, "seed": 0, "num_envs": 4,
+               "steps": 40, "seconds": 60.0}  # fmt: skip
+    reward_check.main(payload, lambda line: sent.append(json.loads(line)))
     findings = [message["body"] for message in sent if message["type"] == "finding"]
     return findings, any(message["type"] == "result" for message in sent)
 

@@ -2,9 +2,15 @@ import numpy as np
 import pytest
 from test_reward_loader import CLASS, FUNCTION, MAKER
 
-from p2p.training.reward.calls import Transition
-from p2p.training.reward.runner import ROWS_AT_ONCE, RewardRunner, decide_batched, trial_transitions
+from p2p.config import EnvOptions
 from p2p.training.reward_function import RewardError
+from p2p.training.reward_runner import (
+    ROWS_AT_ONCE,
+    RewardRunner,
+    Transition,
+    decide_batched,
+    trial_transitions,
+)
 from p2p.training.vec_env import make_batched_env
 
 N, D, A = 8, 17, 6
@@ -46,7 +52,7 @@ class Counter(RewardFunction):
 
 @pytest.fixture(scope="module")
 def env():
-    env = make_batched_env("HalfCheetah-v5", N)
+    env = make_batched_env(EnvOptions("HalfCheetah-v5"), N)
     yield env
     env.close()
 
@@ -258,7 +264,7 @@ def test_other_rewards_are_called_per_environment_and_told_why(code, why, env):
 
 
 def test_one_environment_is_never_batched():
-    env = make_batched_env("HalfCheetah-v5", 1)
+    env = make_batched_env(EnvOptions("HalfCheetah-v5"), 1)
     assert decide_batched(BATCHED, env)[0] is False
 
 
@@ -301,7 +307,7 @@ def reward_fn(obs, action, next_obs, info):
 
 
 def steps_of(count: int) -> list[Transition]:
-    env = make_batched_env("HalfCheetah-v5", NUM_ENVS)
+    env = make_batched_env(EnvOptions("HalfCheetah-v5"), NUM_ENVS)
     steps = list(trial_transitions(env, count, seed=3))
     env.close()
     return steps
@@ -357,7 +363,7 @@ def test_rewards_that_could_tell_are_called_step_by_step():
     stateful = PLAIN.replace('info["x_velocity"]', 'info["x_velocity"] * info["_episode_start"]')
     assert RewardRunner(stateful, NUM_ENVS, batched=True).block_steps == 1
     assert RewardRunner(PLAIN, NUM_ENVS, batched=False).block_steps == 1
-    env = make_batched_env("HalfCheetah-v5", NUM_ENVS)
+    env = make_batched_env(EnvOptions("HalfCheetah-v5"), NUM_ENVS)
     watching = PLAIN.replace('info["x_velocity"]', 'info["mj_data"].qvel[..., 0]')
     assert RewardRunner(watching, NUM_ENVS, batched=True, side_info=env).block_steps == 1
     assert RewardRunner(PLAIN, NUM_ENVS, batched=True, side_info=env).block_steps > 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from p2p.training.reward.tensors import DeviceNumpy, tensor_numpy
+from p2p.training.reward_tensors import DeviceNumpy, tensor_numpy
 
 VALUES = np.array([-2.0, -0.3, 0.0, 0.7, 5.0], np.float32)
 ON_DEVICE: Any = DeviceNumpy("cpu")

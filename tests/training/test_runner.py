@@ -269,7 +269,7 @@ def test_any_gymnasium_environment_trains(tmp_path: Path) -> None:
     )
     record = IterationRecord(tmp_path / "iter_1")
     summary = run_training(config, code, record)
-    assert summary.backend == "sb3"
+    assert summary.backend == "fast"
     assert summary.reward_calls == "batch"
     # There is no MuJoCo state to draw, which costs the videos and nothing else.
     assert any("no video" in warning for warning in summary.warnings)
@@ -326,6 +326,59 @@ def test_an_environment_of_the_users_own_trains_and_is_drawn(
     assert "eval_64_median.mp4" in record.video_filenames()
 
 
+FAULTY = """
+import gymnasium as gym, os, signal, time
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+
+class Faulty(PendulumEnv):
+    steps = 0
+
+    def step(self, action):
+        Faulty.steps += 1
+        if Faulty.steps > 300:
+            {fault}
+        return super().step(action)
+
+gym.register("Faulty-v0", entry_point=Faulty, max_episode_steps=30)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "in_reward", "kind", "message"),
+    [
+        ("time.sleep(0.2)", "pass", "environment", "wall clock.* reward's calls took 0%"),
+        ("pass", "import time; time.sleep(0.2)", "reward", "reward.s calls took [5-9]"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "pass", "environment", "SIGSEGV.* compiled code"),
+        ("raise MemoryError", "pass", "environment", "memory limit .* outside of the reward"),
+    ],
+)
+def test_a_run_names_what_ended_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    in_reward: str,
+    kind: str,
+    message: str,
+) -> None:
+    from p2p.settings import get_settings
+
+    (tmp_path / "faulty.py").write_text(FAULTY.format(fault=fault))
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setenv("P2P_ENV_PATH", str(tmp_path))
+    monkeypatch.setattr("p2p.training.runner.longest_training_s", lambda _: 25.0)
+    get_settings.cache_clear()
+    config = TrainConfig(
+        env_id="faulty:Faulty-v0", num_envs=2, num_steps=1000, num_minibatches=2,
+        total_timesteps=100_000, num_evals=1,
+    )  # fmt: skip
+    record = IterationRecord(tmp_path / "iter_1")
+    with pytest.raises(TrainingFailed, match=message) as caught:
+        run_training(config, REWARD.format(body=LATER + in_reward), record, options=QUIET)
+    get_settings.cache_clear()
+    assert caught.value.kind == kind
+    assert record.derive_status() == ("failed" if kind == "reward" else "error")
+
+
 FILES = "for n in os.listdir('.'): n.startswith('{start}') and {act}"
 
 
@@ -379,9 +432,9 @@ FORGES = """
 import os, time
 import numpy as np
 from p2p.contracts import EvalReady
-from p2p.training import base_trainer
+from p2p.training import training_loop
 
-real = base_trainer.send_evaluation
+real = training_loop.send_evaluation
 
 def forge(ctx, policy_file, result, trajectories):
     weights = (ctx.folder / policy_file).read_bytes()
@@ -404,7 +457,7 @@ def forge(ctx, policy_file, result, trajectories):
         while os.path.exists(f"trajectory{{i}}.npz"):
             time.sleep(0.01)
 
-base_trainer.send_evaluation = forge
+training_loop.send_evaluation = forge
 
 def reward_fn(obs, action, next_obs, info):
     return info["x_velocity"], {{"speed": info["x_velocity"]}}

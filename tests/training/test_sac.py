@@ -6,12 +6,19 @@ from killed_runs import REWARD, KilledError
 from p2p.config import TrainConfig
 from p2p.contracts import WORKER_MESSAGE, EvalReady, Failed, Finished, ScalarsReady
 from p2p.training import sac, worker
-from p2p.training.base_trainer import TrainContext, TrainingDivergedError, part, state_for
-from p2p.training.checkpoints import ResumeError, adopt_state, load_state, save_state
+from p2p.training.checkpoints import (
+    ResumeError,
+    adopt_state,
+    load_state,
+    part,
+    save_state,
+    state_for,
+)
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import save_sb3_zip
 from p2p.training.sac import (
+    SAC,
     STEPS_OF_RETURN,
     Batches,
     Replay,
@@ -22,7 +29,12 @@ from p2p.training.sac import (
     make_sac_update,
     state_from,
 )
-from p2p.training.sac_trainer import SacTrainer, train
+from p2p.training.training_loop import (
+    TrainContext,
+    TrainingDivergedError,
+    TrainingLoop,
+)
+from p2p.training.worker import train
 
 STATEFUL = """
 steps = 0
@@ -126,7 +138,7 @@ def test_the_saved_policy_is_the_squashed_mean_of_the_averaged_actor(whole):
     policy = Policy.load(folder / "policy_1024.safetensors")
     assert policy.shape == NetworkShape.from_config(CONFIG, 11, 3)
     arrays, _ = load_state(folder)
-    settings = SacSettings(11, 3, CONFIG.net_arch, CONFIG.learning_rate)
+    settings = SacSettings(11, 3, CONFIG.net_arch)
     learner = state_from(settings, part("learner", arrays))
     assert not np.allclose(learner.policy, learner.actor.parameters)
     layers = layers_of(settings.actor_layers(), learner.policy)
@@ -139,12 +151,12 @@ def test_sb3_reads_the_exported_policy_and_acts_within_bounds_that_are_not_one(t
     from stable_baselines3 import PPO
 
     config = CONFIG.with_updates(env_id="InvertedPendulum-v5")
-    trainer = SacTrainer(TrainContext(config, ALIVE, tmp_path, lambda _: None))
-    average = trainer.rng.normal(0, 1, trainer.parameters.shape).astype(np.float32)
-    trainer.learner = trainer.learner._replace(policy=average)
-    policy = trainer.policy()
-    obs = trainer.rng.normal(0, 0.01, (50, 4))
-    layers = layers_of(trainer.settings.actor_layers(), average)
+    sac = TrainingLoop(TrainContext(config, ALIVE, tmp_path, lambda _: None), SAC).learner
+    average = sac.rng.normal(0, 1, sac.parameters.shape).astype(np.float32)
+    sac.learner = sac.learner._replace(policy=average)
+    policy = sac.policy()
+    obs = sac.rng.normal(0, 0.01, (50, 4))
+    layers = layers_of(sac.settings.actor_layers(), average)
     expected = 3 * np.tanh(gaussian(layers, policy.normalized(obs), np)[0])
     assert np.ptp(expected) > 1
     save_sb3_zip(policy, config, tmp_path / "policy.zip", obs)
@@ -186,7 +198,7 @@ def test_returns_stop_at_the_ends_of_episodes():
         assert drawn["weights"][i] == (later != t)
         weights.add(float(drawn["weights"][i]))
         if discount > 0:
-            assert drawn["later_obs"][i, 0] == 2 * later + env
+            assert drawn["next_obs"][i, 0] == 2 * later + env
     assert weights == {0.0, 1.0}
 
 
@@ -200,7 +212,7 @@ def test_only_the_newest_steps_are_drawn():
         )  # fmt: skip
     drawn = replay.sample(np.random.default_rng(0), 1, 500, 0.9)
     assert set(drawn["obs"].ravel()) == set(range(30, 47))
-    assert np.array_equal(drawn["later_obs"], drawn["obs"] + STEPS_OF_RETURN)
+    assert np.array_equal(drawn["next_obs"], drawn["obs"] + STEPS_OF_RETURN)
 
 
 def test_a_replay_holds_no_more_than_its_bytes_and_the_newest_of_a_long_rollout(monkeypatch):
@@ -236,16 +248,16 @@ def test_the_shortest_runs_finish(tmp_path, changes):
 
 
 def test_updates_that_diverge_end_the_run_and_not_as_the_rewards_fault(tmp_path):
-    trainer = SacTrainer(TrainContext(CONFIG, REWARD, tmp_path, lambda _: None))
-    critics = trainer.learner.critics
+    loop = TrainingLoop(TrainContext(CONFIG, REWARD, tmp_path, lambda _: None), SAC)
+    critics = loop.learner.learner.critics
     broken = critics._replace(parameters=np.full_like(critics.parameters, np.nan))
-    trainer.learner = trainer.learner._replace(critics=broken)
+    loop.learner.learner = loop.learner.learner._replace(critics=broken)
     with pytest.raises(TrainingDivergedError, match="no longer finite: critic_loss"):
-        trainer.run()
+        loop.run()
 
 
 def test_updates_lead_to_the_action_that_is_rewarded():
-    settings = SacSettings(obs_dim=1, action_dim=1, net_arch=(32,), learning_rate=3e-3)
+    settings = SacSettings(obs_dim=1, action_dim=1, net_arch=(32,))
     rng = np.random.default_rng(0)
     state, update = initial_state(settings, rng), make_sac_update(settings)
     for _ in range(20):
@@ -254,7 +266,7 @@ def test_updates_lead_to_the_action_that_is_rewarded():
         ones = np.ones((32, 64), np.float32)
         noise = rng.standard_normal((32, 64, 2, 1)).astype(np.float32)
         reward = -4 * (actions[..., 0] - 0.5) ** 2
-        state, _ = update(state, Batches(obs, actions, reward, obs, 0 * ones, ones, noise))
+        state, _ = update(state, Batches(obs, actions, reward, obs, 0 * ones, ones, noise), 3e-3)
     for parameters in (state.actor.parameters, state.policy):
         layers = layers_of(settings.actor_layers(), np.array(parameters))
         mean, _ = gaussian(layers, np.zeros((1, 1), np.float32), np)
@@ -262,7 +274,7 @@ def test_updates_lead_to_the_action_that_is_rewarded():
 
 
 def test_the_policy_is_the_first_actor_then_a_mean_of_the_late_ones():
-    settings = SacSettings(obs_dim=1, action_dim=1, net_arch=(4,), learning_rate=1e-2)
+    settings = SacSettings(obs_dim=1, action_dim=1, net_arch=(4,))
     rng = np.random.default_rng(0)
     state, update = initial_state(settings, rng), make_sac_update(settings)
     actors, policies = [], []
@@ -270,7 +282,7 @@ def test_the_policy_is_the_first_actor_then_a_mean_of_the_late_ones():
         rows = rng.standard_normal((1, 8, 1)).astype(np.float32)
         ones = np.ones((1, 8), np.float32)
         noise = rng.standard_normal((1, 8, 2, 1)).astype(np.float32)
-        state, _ = update(state, Batches(rows, rows, ones, rows, ones, ones, noise))
+        state, _ = update(state, Batches(rows, rows, ones, rows, ones, ones, noise), 1e-2)
         actors.append(np.array(state.actor.parameters))
         policies.append(np.array(state.policy))
     assert np.allclose(actors[0], policies[0], atol=1e-6)

@@ -129,6 +129,6 @@ def test_texts_can_be_printed_and_written() -> None:
 
 
 def test_signs_of_life_do_not_stretch_a_training_for_ever() -> None:
-    assert 3600 < longest_training_s(CONFIG) < 7200
+    assert 3600 < longest_training_s(CONFIG) < 4 * 3600
     long = CONFIG.with_updates(total_timesteps=10_000_000)
-    assert longest_training_s(long) > 10_000_000 / 20
+    assert longest_training_s(long) > 10_000_000

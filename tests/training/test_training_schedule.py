@@ -4,7 +4,7 @@ import pytest
 
 from p2p.config import TrainConfig
 from p2p.contracts import Alive
-from p2p.training.base_trainer import Heartbeat, checkpoint_due, evaluation_due, evaluation_steps
+from p2p.training.training_loop import Heartbeat, checkpoint_due, evaluation_due, evaluation_steps
 
 
 def config(**options):

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from p2p.config import EnvOptions
+from p2p.training.envs.batched_env import row_seeds
+from p2p.training.evaluation import evaluation_seed
 from p2p.training.vec_env import (
     GymVecEnv,
     MujocoVecEnv,
@@ -63,7 +66,7 @@ def assert_same_as_gymnasium(env, singles, steps, seed=11):
 @pytest.mark.parametrize("name", TERMINATING + OTHERS)
 def test_every_environment_equals_gymnasium_for_500_steps(name):
     limit = LIMITS.get(name, 45)
-    env = MujocoVecEnv(f"{name}-v5", ROWS, max_episode_steps=limit)
+    env = MujocoVecEnv(EnvOptions(f"{name}-v5", max_episode_steps=limit), ROWS)
     singles = [gym.make(f"{name}-v5", max_episode_steps=limit) for _ in range(ROWS)]
     terminations, truncations = assert_same_as_gymnasium(env, singles, 500)
     assert truncations > 0
@@ -75,7 +78,7 @@ def test_every_environment_equals_gymnasium_for_500_steps(name):
 
 @pytest.mark.parametrize("name", ["HalfCheetah", "Reacher", "InvertedDoublePendulum"])
 def test_preparing_for_side_information_changes_nothing(name):
-    env = MujocoVecEnv(f"{name}-v5", ROWS, max_episode_steps=40, side_info=True)
+    env = MujocoVecEnv(EnvOptions(f"{name}-v5", max_episode_steps=40, side_info=True), ROWS)
     singles = [gym.make(f"{name}-v5", max_episode_steps=40) for _ in range(ROWS)]
     assert_same_as_gymnasium(env, singles, 100)
 
@@ -83,7 +86,7 @@ def test_preparing_for_side_information_changes_nothing(name):
 @pytest.mark.parametrize("name", ["Ant", "Hopper", "Walker2d", "Humanoid"])
 def test_unhealthy_states_do_not_end_episodes_if_asked(name):
     options = {"max_episode_steps": 80, "terminate_when_unhealthy": False}
-    env = MujocoVecEnv(f"{name}-v5", ROWS, **options)
+    env = MujocoVecEnv(EnvOptions(f"{name}-v5", **options), ROWS)
     singles = [gym.make(f"{name}-v5", **options) for _ in range(ROWS)]
     terminations, truncations = assert_same_as_gymnasium(env, singles, 165)
     assert (terminations, truncations) == (0, 2 * ROWS)
@@ -108,13 +111,13 @@ def test_an_environment_registered_anew_with_other_arguments_is_fast_and_equal()
         try:
             assert is_fast(variant)
             singles = [gym.make(variant) for _ in range(2)]
-            assert_same_as_gymnasium(make_batched_env(variant, 2), singles, 70)
+            assert_same_as_gymnasium(make_batched_env(EnvOptions(variant), 2), singles, 70)
         finally:
             del gym.registry[variant]
 
 
 def test_double_precision_actions_are_costed_in_double_precision():
-    env, single = MujocoVecEnv("HalfCheetah-v5", 1), gym.make("HalfCheetah-v5")
+    env, single = MujocoVecEnv(EnvOptions("HalfCheetah-v5"), 1), gym.make("HalfCheetah-v5")
     env.reset_batch(0), single.reset(seed=0)
     action = np.full((1, 6), 0.1)
     assert env.step_batch(action).reward[0] == single.step(action[0])[1]
@@ -125,7 +128,10 @@ def test_double_precision_actions_are_costed_in_double_precision():
 def test_results_do_not_depend_on_the_number_of_threads(name, side_info):
     envs = [
         MujocoVecEnv(
-            f"{name}-v5", 5, num_threads=threads, max_episode_steps=20, side_info=side_info
+            EnvOptions(
+                f"{name}-v5", num_threads=threads, max_episode_steps=20, side_info=side_info
+            ),
+            5,
         )
         for threads in (1, 2)
     ]
@@ -142,16 +148,16 @@ def test_results_do_not_depend_on_the_number_of_threads(name, side_info):
 @pytest.mark.parametrize("name", TERMINATING + OTHERS)
 def test_a_loaded_state_continues_exactly(name):
     steps, limit = 300, 60
-    env = MujocoVecEnv(f"{name}-v5", 2, max_episode_steps=limit)
+    env = MujocoVecEnv(EnvOptions(f"{name}-v5", max_episode_steps=limit), 2)
     env.reset_batch(8)
     actions = random_actions(env, steps + 30)
     for action in actions[:25]:
         env.step_batch(action)
     copies = safetensors.numpy.load(safetensors.numpy.save(env.state_dict()))
-    other = MujocoVecEnv(f"{name}-v5", 2, max_episode_steps=limit)
+    other = MujocoVecEnv(EnvOptions(f"{name}-v5", max_episode_steps=limit), 2)
     other.load_state_dict(copies)
     # Once more from an environment that has gone elsewhere, and asks for side information.
-    third = MujocoVecEnv(f"{name}-v5", 2, max_episode_steps=limit, side_info=True)
+    third = MujocoVecEnv(EnvOptions(f"{name}-v5", max_episode_steps=limit, side_info=True), 2)
     third.reset_batch(99)
     third.step_batch(actions[0])
     third.load_state_dict(copies)
@@ -168,7 +174,7 @@ def test_a_loaded_state_continues_exactly(name):
 
 
 def test_a_state_of_another_size_is_refused():
-    env, other = MujocoVecEnv("Hopper-v5", 2), MujocoVecEnv("Hopper-v5", 3)
+    env, other = MujocoVecEnv(EnvOptions("Hopper-v5"), 2), MujocoVecEnv(EnvOptions("Hopper-v5"), 3)
     env.reset_batch(0)
     with pytest.raises(ValueError, match="does not fit Hopper-v5 with 3 rows"):
         other.load_state_dict(env.state_dict())
@@ -176,7 +182,7 @@ def test_a_state_of_another_size_is_refused():
 
 @pytest.mark.parametrize("name", ["Hopper", "Humanoid", "Reacher"])
 def test_restarting_some_rows_leaves_the_others_alone(name):
-    env, undisturbed = (MujocoVecEnv(f"{name}-v5", 3) for _ in range(2))
+    env, undisturbed = (MujocoVecEnv(EnvOptions(f"{name}-v5"), 3) for _ in range(2))
     for each in (env, undisturbed):
         each.reset_batch(4)
     actions = random_actions(env, 4)
@@ -184,7 +190,7 @@ def test_restarting_some_rows_leaves_the_others_alone(name):
     env.step_batch(actions[0]), undisturbed.step_batch(actions[0])
     env.load_state_dict(env.state_dict())
     obs = env.restart(np.array([False, True, False]))
-    first = MujocoVecEnv(f"{name}-v5", 3)
+    first = MujocoVecEnv(EnvOptions(f"{name}-v5"), 3)
     first.reset_batch(4)
     np.testing.assert_array_equal(obs[1], first.reset_batch()[1])
     for action in actions[1:]:
@@ -195,7 +201,7 @@ def test_restarting_some_rows_leaves_the_others_alone(name):
 
 
 def test_returned_arrays_are_never_written_again():
-    env = MujocoVecEnv("Ant-v5", 2, max_episode_steps=4)
+    env = MujocoVecEnv(EnvOptions("Ant-v5", max_episode_steps=4), 2)
     obs = env.reset_batch(0)
     kept = [(obs, obs.copy())]
     for action in random_actions(env, 9):
@@ -207,7 +213,7 @@ def test_returned_arrays_are_never_written_again():
 
 
 def test_unseeded_resets_go_on_with_the_same_generators():
-    env, single = MujocoVecEnv("Hopper-v5", 1), gym.make("Hopper-v5")
+    env, single = MujocoVecEnv(EnvOptions("Hopper-v5"), 1), gym.make("Hopper-v5")
     env.reset_batch(2), single.reset(seed=2)
     np.testing.assert_array_equal(env.reset_batch()[0], single.reset()[0])
 
@@ -216,12 +222,12 @@ def test_mistakes_are_named():
     with pytest.raises(UnknownEnvironmentError, match="HalfCheetah-v5"):
         is_fast("halfcheeta-v5")
     with pytest.raises(UnknownEnvironmentError, match="Humanoid"):
-        make_batched_env("Humanoidd-v5", 2)
+        make_batched_env(EnvOptions("Humanoidd-v5"), 2)
     with pytest.raises(ValueError, match="no batched form"):
-        make_batched_env("Pendulum-v1", 2, backend="fast")
+        make_batched_env(EnvOptions("Pendulum-v1"), 2, backend="fast")
     with pytest.raises(ValueError, match="HalfCheetah-v5 has no terminate_when_unhealthy"):
-        make_batched_env("HalfCheetah-v5", 2, terminate_when_unhealthy=False)
-    env = make_batched_env("HalfCheetah-v5", 2)
+        make_batched_env(EnvOptions("HalfCheetah-v5", terminate_when_unhealthy=False), 2)
+    env = make_batched_env(EnvOptions("HalfCheetah-v5"), 2)
     with pytest.raises(RuntimeError, match="reset"):
         env.step_batch(np.zeros((2, 6), np.float32))
     env.reset_batch(0)
@@ -230,7 +236,26 @@ def test_mistakes_are_named():
 
 
 def test_backends_are_chosen_by_what_the_environment_allows():
-    assert isinstance(make_batched_env("Hopper-v5", 1), MujocoVecEnv)
-    assert isinstance(make_batched_env("Hopper-v5", 1, backend="gym"), GymVecEnv)
-    assert isinstance(make_batched_env("Pendulum-v1", 1), GymVecEnv)
+    assert isinstance(make_batched_env(EnvOptions("Hopper-v5"), 1), MujocoVecEnv)
+    assert isinstance(make_batched_env(EnvOptions("Hopper-v5"), 1, backend="gym"), GymVecEnv)
+    assert isinstance(make_batched_env(EnvOptions("Pendulum-v1"), 1), GymVecEnv)
     assert not is_fast("Hopper-v4")
+
+
+@pytest.mark.parametrize("backend", ["fast", "gym"])
+def test_rows_start_from_the_seeds_that_they_are_given(backend):
+    seeds = row_seeds(1, 3)
+    env = make_batched_env(EnvOptions("Hopper-v5"), 3, backend=backend)
+    alone = make_batched_env(EnvOptions("Hopper-v5"), 1, backend=backend)
+    starts = env.reset_batch(seeds)
+    for seed, start in zip(seeds, starts, strict=True):
+        assert np.array_equal(alone.reset_batch(seed)[0], start)
+    with pytest.raises(ValueError, match="2 seeds for 3 rows"):
+        env.reset_batch(seeds[:2])
+
+
+def test_runs_with_neighbouring_seeds_share_no_rows():
+    rows = [row_seeds(seed, 64) for seed in range(50)]
+    assert len({seed for run in rows for seed in run}) == 50 * 64
+    assert max(map(max, rows)) < evaluation_seed()
+    assert row_seeds(1, 8) == row_seeds(1, 64)[:8]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.training.video.encode import FPS, frame_rows, write_video
+from p2p.training.video.playback import FPS, frame_rows, write_video
 
 
 def gradient(i, width=96, height=64):

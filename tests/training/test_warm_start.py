@@ -12,11 +12,11 @@ import pytest
 from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import EvalReady
 from p2p.records.iteration_record import IterationRecord
-from p2p.training import fast_trainer
-from p2p.training.base_trainer import TrainContext
 from p2p.training.checkpoints import START_POLICY, checkpoint_steps, load_checkpoint
 from p2p.training.policies.policy import Policy
 from p2p.training.runner import RunOptions, run_training
+from p2p.training.training_loop import TrainContext
+from p2p.training.worker import train
 
 
 def trained(folder: Path, config: TrainConfig, reward: str, start: Path | None = None) -> Path:
@@ -25,7 +25,7 @@ def trained(folder: Path, config: TrainConfig, reward: str, start: Path | None =
     if start is not None:
         shutil.copyfile(start, folder / START_POLICY)
     heard: list[Any] = []
-    fast_trainer.train(TrainContext(config, reward, folder, heard.append))
+    train(TrainContext(config, reward, folder, heard.append))
     return folder / [each.policy_file for each in heard if isinstance(each, EvalReady)][-1]
 
 

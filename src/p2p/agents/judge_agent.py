@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p2p.agents.judging import verdicts
-from p2p.agents.judging.episodes import episode_summary, film
-from p2p.agents.judging.frames import Film
+from p2p.agents.judging.episodes import episode_summary
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.judging.verdicts import JudgedEpisode
-from p2p.agents.judging.visual import look, synthesise
+from p2p.agents.judging.visual import Film, film, look, synthesise
 from p2p.inference.question import AuthenticationFailed, BudgetExhausted, InferenceError
 from p2p.training.evaluation import evaluation_seed, play_episodes, representative_episodes
 from p2p.training.policies.policy import Policy
@@ -170,6 +169,8 @@ class EpisodeJudge:
         on what code found missed in every episode, more episodes are looked at.
         """
         measured = self._measure(episodes)
+        if not self._shown.criteria:
+            return measured
         chosen = [0, *(1 + i for i in _extremes(measured[1:]))]
         if missed := self._missed_in_all(measured):
             [first] = self._settle(self._look(measured[:1]), missed)
@@ -179,6 +180,17 @@ class EpisodeJudge:
         for i, each in zip(chosen, self._look([measured[i] for i in chosen]), strict=True):
             measured[i] = each
         return measured
+
+    @property
+    def _shown(self) -> Intent:
+        """The criteria that a model looks for: those that decide, and those that only eyes tell.
+
+        What is soft only moves the score, and code measures it.
+        """
+        criteria = self.intent.criteria
+        if self.strategy != "vlm" and self.code:
+            criteria = tuple(c for c in criteria if c.hard or c.visual)
+        return self.intent.model_copy(update={"criteria": criteria})
 
     def _missed(self, scores: Iterable[CriterionScore]) -> set[str]:
         """The hard criteria that these scores do not meet, of those that code can judge."""
@@ -223,7 +235,7 @@ class EpisodeJudge:
         try:
             recorded = RecordedEpisode.load(episode.file)
             verdict, shown = look(
-                self.vlm, self.intent, filmed, recorded, amendments=self.amendments
+                self.vlm, self._shown, filmed, recorded, amendments=self.amendments
             )
         except BudgetExhausted:
             raise
@@ -272,7 +284,7 @@ class EpisodeJudge:
             return synthesise(
                 self.client,
                 self.vlm,
-                self.intent,
+                self._shown,
                 episode,
                 amendments=self.amendments,
             )

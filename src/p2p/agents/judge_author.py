@@ -23,7 +23,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Criterion, Intent, JudgeOpinion
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN
-from p2p.prompts.env_facts import body_facts, listing, tags_text
+from p2p.prompts import body_facts, listing, tags_text
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import spec_for
 from p2p.training.evaluation import Behaviour, evaluation_seed, record_episodes
@@ -171,6 +171,8 @@ class JudgeAuthor(CodeAuthor):
                 for act in ("zero actions", "random actions")
             },
             self.measured,
+            # Who measures by rule, and who writes criteria by hand, is not asked about it.
+            idle_meets=bool(self.intent.idle) or self.intent.author in (BUILTIN, "user"),
         )
         measured = "\n".join((_describe(list(self.trial), opinions), *easy.notes))
         return CheckOutcome(tuple(problems) or easy.problems, measured)

@@ -149,7 +149,7 @@ def unaided(env_id: str) -> str:
     played = [record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts]
     lines = [
         f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest).",
-        "The end of zero actions is the settled pose, unless they ended early: then it is a fall.",
+        "The end of zero actions is the settled pose, unless it fell: ended early, or lies there.",
         "quantity | zero actions | random actions | end of zero actions",
     ]
     for label, pick in _measurable(get_env_spec(env_id)).items():
@@ -290,31 +290,30 @@ class EasyCriteria(NamedTuple):
 
 
 def find_easy(
-    opinions: Mapping[str, Sequence[JudgeOpinion]], criteria: Sequence[Criterion]
+    opinions: Mapping[str, Sequence[JudgeOpinion]],
+    criteria: Sequence[Criterion],
+    *,
+    idle_meets: bool,
 ) -> EasyCriteria:
     """The hard task criteria that zero and random actions meet, by the opinions of each.
 
-    Random actions that meet all of them are a problem, unless each bounds something from above: a
-    task of doing little. Zero actions may: the task can be to keep still.
+    Either meeting all of them is a problem, unless each bounds something from above: a task of
+    doing little. `idle_meets`: doing nothing may meet the task, as where it is to keep still.
     """
     task = [c for c in criteria if c.hard and c.category == "task" and not c.visual]
-    met: dict[str, set[str]] = {}
-    notes = []
+    problems, notes = [], []
     for name, each in opinions.items():
         scores = _mean_scores(each)
-        met[name] = {c.id for c in task if scores.get(c.id, 0.0) >= EASY}
-        notes += [f"criterion {c.id}: {name} score {scores[c.id]:.2f}"
-                  for c in task if c.id in met[name]]  # fmt: skip
-    lenient = [name for name, ids in met.items() if task and len(ids) == len(task)]
-    if "zero actions" in lenient:
-        notes.append("zero actions meet the whole task: right only where it is to keep still")
-    if "random actions" not in lenient or all(c.comparison == "at_most" for c in task):
-        return EasyCriteria((), tuple(notes))
-    problem = (
-        f"random actions meet every hard task criterion ({', '.join(c.id for c in task)}): the "
-        "judge does not measure what was asked"
-    )
-    return EasyCriteria((problem,), tuple(notes))
+        met = [c for c in task if scores.get(c.id, 0.0) >= EASY]
+        notes += [f"criterion {c.id}: {name} score {scores[c.id]:.2f} of {c.target}" for c in met]
+        if len(met) < len(task) or all(c.comparison == "at_most" for c in task):
+            continue
+        text = f"{name} meet every hard task criterion ({', '.join(c.id for c in task)})"
+        if idle_meets and name == "zero actions":
+            notes.append(f"{text}: right only where the task is to keep still")
+        else:
+            problems.append(f"{text}: the judge does not measure what was asked")
+    return EasyCriteria(tuple(problems), tuple(notes))
 
 
 def _mean_scores(opinions: Sequence[JudgeOpinion]) -> dict[str, float]:

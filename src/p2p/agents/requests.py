@@ -61,6 +61,8 @@ class IntentProposal(Record):
     note: str = ""
     assumptions: tuple[str, ...] = ()
     """What the prompt leaves open, and how it is settled here."""
+    idle: str = ""
+    """Why doing nothing meets the wish; empty where it does not."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Settings of TrainConfig that the task needs; those that the user has set count more."""
     refusal: str = ""

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from p2p.config import TrainConfig
-from p2p.training.base_trainer import make_environment, make_reward
 from p2p.training.engines.table import is_engine
 from p2p.training.evaluation import acting, evaluate
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.calls import Transition
-from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import parse_source
+from p2p.training.reward_runner import RewardRunner, Transition
 from p2p.training.specs.quantities import QUANTITIES
+from p2p.training.training_loop import make_environment, make_reward
 
 if TYPE_CHECKING:
     from p2p.training.envs.batched_env import F64

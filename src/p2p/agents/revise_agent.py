@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import ast
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from p2p.agents.gradients import in_words
-from p2p.agents.judged_episode import describe_lengths, pictures_of
+from p2p.agents.judging.visual import MOTION_TRAIL, film
 from p2p.agents.requests import (
+    LessonUpdate,
     PastIteration,
     ReviseRequest,
     RevisionProposal,
     TermStatistics,
 )
-from p2p.agents.revise_checks import Weighed, fixed_hyperparameters, weigh
-from p2p.agents.revise_tool_dispatch import SessionTools
+from p2p.agents.revise_tool_dispatch import (
+    SessionTools,
+    episode_files,
+    history,
+    lesson_update_problem,
+    rounded,
+    tunables,
+)
 from p2p.agents.reward_author import access
-from p2p.agents.reward_source import SHORT_DIGEST, reward_digest
-from p2p.agents.session_text import history, rounded, tunables
+from p2p.agents.reward_source import SHORT_DIGEST, reward_digest, violations
 from p2p.analysis.trajectory_metrics import analyze_trajectory
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (
     ROLLOUT_LABELS,
     CriterionScore,
     JudgmentResult,
+    Lesson,
     LineageNode,
     Revision,
+    RolloutJudgment,
 )
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.question import AskAgain, RequestRejected
-from p2p.prompts import question
-from p2p.prompts.env_facts import all_facts
+from p2p.inference.providers import PROVIDERS, choose_model
+from p2p.inference.question import AskAgain, InferenceError, Media, RequestRejected
+from p2p.inference.vlm import frames_of
+from p2p.prompts import all_facts, question
+from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.training.env_spec import spec_for
 from p2p.training.trajectory import Column, RecordedEpisode, TrajectoryFileError
@@ -284,3 +298,213 @@ def _training_error(node: LineageNode, iteration: IterationView, judgment: Judgm
     judges = (f"the {judge} judge: {why}" for judge, why in judgment.unavailable.items())
     reason = iteration.error or "; ".join(judges) or node.diagnosis
     return reason[:2000] or "it was not judged, and nobody said why"
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A proposal as it would be carried out."""
+
+    problems: tuple[str, ...]
+    """Why it will not do; empty if it will."""
+    hp_changes: dict[str, Any]
+    """Those that are allowed, within their bounds."""
+    lesson: str
+    lessons: tuple[Lesson, ...]
+    """All lessons afterwards, the retired among them."""
+    notes: tuple[str, ...]
+    """What of it was not taken over, and why."""
+
+
+def weigh(
+    view: SessionView,
+    iteration: int,
+    proposal: RevisionProposal,
+    updates: Iterable[LessonUpdate] = (),
+) -> Weighed:
+    """Hold a proposal after this iteration against the session.
+
+    Args:
+        view: the session.
+        iteration: the one that was just judged.
+        proposal: what the model wants.
+        updates: to lessons, noted on the way; those of the proposal come after them.
+    """
+    iterations = view.iterations
+    base = iterations.get(proposal.based_on)
+    lineage, notes = _updated(view.lineage, [*updates, *proposal.lesson_updates])
+    taught, lesson = _taught(lineage, iteration, proposal, notes)
+    problems = [*_code_problems(proposal.reward_code), *_unanswered(view, proposal)]
+    changes: dict[str, Any] = {}
+    if base is None or not base.reward_code:
+        usable = [number for number, each in iterations.items() if each.reward_code]
+        problems.append(
+            f"based_on={proposal.based_on}: there is no such iteration with reward code; "
+            f"there are {', '.join(map(str, usable[-50:]))}"
+        )
+    else:
+        before = tunables(base.config)
+        fixed = fixed_hyperparameters(view)
+        free = {name: value for name, value in proposal.hp_changes.items() if name not in fixed}
+        problems += base.config.tuning_problems(free)
+        after = tunables(_changed(view, base.config, proposal.hp_changes, fixed, notes))
+        changes = {name: value for name, value in after.items() if value != before[name]}
+        digest = reward_digest(proposal.reward_code)
+        alike = [
+            number
+            for number, each in iterations.items()
+            if tunables(each.config) == after and reward_digest(each.reward_code) == digest
+        ]
+        if alike and not proposal.warm_start:  # a policy that is trained on is another one
+            same = f"iteration {alike[0]} had the same reward and hyperparameters"
+            problems.append("; ".join([same, *notes]))
+        movable = {name: value for name, value in after.items() if name not in fixed}
+        problems += violations(lineage.active_lessons, proposal.reward_code, movable)
+    return Weighed(tuple(problems), changes, lesson, taught.data.lessons, tuple(notes))
+
+
+def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
+    """Those that no revision may change."""
+    tunable = view.loop.train.tunable
+    return tuple(n for n in tunable if n in view.fixed) if view.loop.hp_tuning else tunable
+
+
+def _changed(
+    view: SessionView,
+    base: TrainConfig,
+    asked: dict[str, Any],
+    fixed: tuple[str, ...],
+    notes: list[str],
+) -> TrainConfig:
+    """The configuration with what is allowed of the changes."""
+    why = "the person has set it" if view.loop.hp_tuning else "hyperparameters are not to be tuned"
+    notes += [f"{n} stays at {getattr(base, n)}: {why}" for n in asked if n in fixed]
+    free = {name: value for name, value in asked.items() if name not in fixed}
+    config, refused = base.apply_updates(free)
+    if moved := [name for name in fixed if getattr(config, name) != getattr(base, name)]:
+        # Only the size of a batch has another value follow: the number of minibatches.
+        notes.append(f"num_steps stays at {base.num_steps}: it would move {', '.join(moved)}")
+        config, refused = base.apply_updates({n: v for n, v in free.items() if n != "num_steps"})
+    notes += refused
+    return config
+
+
+def _updated(lineage: Lineage, updates: Iterable[LessonUpdate]) -> tuple[Lineage, list[str]]:
+    """The lessons with other tiers; the last word on each counts."""
+    lessons, notes = lineage.active_lessons, []
+    last = {update.index: update for update in updates}
+    # From the end, because a retired lesson moves the numbers of those behind it.
+    for index in sorted(last, reverse=True):
+        update = last[index]
+        if problem := lesson_update_problem(update, len(lessons)):
+            notes.append(problem)
+            continue
+        change = {"tier": update.tier, "reason": update.reason}
+        check = update.check or lessons[index].check
+        changed = Lesson.model_validate({**lessons[index].model_dump(), **change, "check": check})
+        lineage = lineage.replace_lesson(index, changed)
+    return lineage, notes
+
+
+def _taught(
+    lineage: Lineage, iteration: int, proposal: RevisionProposal, notes: list[str]
+) -> tuple[Lineage, str]:
+    """The lessons with the new one; an iteration that nobody judged teaches nothing."""
+    text = " ".join(proposal.lesson.split())[:500]
+    node = lineage.node(iteration)
+    if not text:
+        return lineage, ""
+    if node is None or node.score is None:
+        notes.append(f"no lesson from iteration {iteration}: it was not judged")
+        return lineage, ""
+    lesson = Lesson(text=text, learned_at=iteration, check=proposal.lesson_check)
+    return lineage.learn(lesson), text
+
+
+def _code_problems(code: str) -> list[str]:
+    """Why nothing could be trained with it; the author's own checks go deeper."""
+    if not code.strip():
+        return ["reward_code is empty; give the whole file, also where it stays as it was"]
+    try:
+        ast.parse(code)
+    except SyntaxError as error:
+        return [f"reward_code, line {error.lineno}: {error.msg}"]
+    except (ValueError, RecursionError, MemoryError) as error:
+        return [f"reward_code cannot be parsed: {error}"]
+    return []
+
+
+def _unanswered(view: SessionView, proposal: RevisionProposal) -> list[str]:
+    if not view.remarks or proposal.remarks_taken_up.strip():
+        return []
+    remarks = "; ".join(view.remarks)
+    return [f"remarks_taken_up is empty: follow what the person said, and say how ({remarks})"]
+
+
+FRAMES = 6
+
+
+def describe_lengths(run: RunView) -> str:
+    """How long the judged episodes are, and how many ended before their time."""
+    labels = {each.label for each in run.judgment.rollouts} if run.judgment else set()
+    episodes = []
+    for label, file in episode_files(run).items():
+        if label in labels:
+            with suppress(OSError, TrajectoryFileError):  # files of old runs may be gone
+                episodes.append(RecordedEpisode.load(file))
+    if not episodes:
+        return ""
+    lengths = sorted(int(each["step"][-1]) + 1 for each in episodes)
+    early = sum(bool(each["terminated"][-1]) for each in episodes)
+    middle = lengths[len(lengths) // 2]
+    return (
+        f"{len(lengths)} episodes of {lengths[0]} to {lengths[-1]} steps (median {middle}), "
+        f"{early} of them ended early by the environment"
+    )
+
+
+def middle_rollout(run: RunView) -> RolloutJudgment | None:
+    """The judged episode with the median score."""
+    rollouts = run.judgment.rollouts if run.judgment else ()
+    judged = (each for each in rollouts if each.score is not None)
+    order = sorted(judged, key=lambda each: each.score or 0.0)
+    return order[len(order) // 2] if order else None
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+def can_see(model: str, vlm: str) -> bool:
+    """Whether a model takes pictures, by what is known of its provider, or as it looks already."""
+    provider = model.partition(":")[0]
+    if provider in PROVIDERS and PROVIDERS[provider].sees:
+        return True
+    try:
+        return bool(vlm) and choose_model(vlm) == model
+    except InferenceError:
+        return False
+
+
+def pictures_of(view: SessionView, iteration: int, model: str) -> tuple[str | Media, ...]:
+    """The median judged episode for a model that sees: all poses at once, then some frames."""
+    run = view.iterations[iteration].best_run
+    rollout = middle_rollout(run) if run else None
+    if run is None or rollout is None or not can_see(model, view.loop.vlm_model):
+        return ()
+    file = episode_files(run).get(rollout.label)
+    if file is None or not view.loop.videos:
+        return ()
+    [drawn] = film(view.env_id, [file], (), motion_trail=True)
+    if drawn.problem:
+        return ()
+    try:
+        frames = frames_of(drawn.frames)
+    except RequestRejected:
+        return ()
+    times = [time for group in drawn.groups for time in group.times]
+    chosen = sorted({round(i * (len(frames) - 1) / (FRAMES - 1)) for i in range(FRAMES)})
+    parts: list[str | Media] = [f"Episode {rollout.label} of the judged checkpoint:"]
+    if drawn.motion_trail:
+        parts += [MOTION_TRAIL, Media(drawn.motion_trail.read_bytes(), "image/png")]
+    for place in sorted(chosen, key=times.__getitem__):
+        parts += [f"At {times[place]:.2f} s:", Media(frames[place], "image/jpeg")]
+    return tuple(parts)

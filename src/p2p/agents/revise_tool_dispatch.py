@@ -6,50 +6,59 @@ with a text that says so and what there is instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import unified_diff
 from functools import wraps
-from typing import Concatenate, Literal, ParamSpec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, get_args
 
+import numpy as np
 from pydantic import ValidationError
 
-from p2p.agents.judged_episode import episode_files, table
-from p2p.agents.requests import LessonUpdate
-from p2p.agents.session_text import (
-    Attempt,
-    code_diff,
-    config_changes,
-    criteria_of,
-    judgment_text,
-    lineage_text,
-    nodes_of,
-    rollout_text,
-    run_line,
-    score_text,
-    strategy_text,
-    trend,
-    tunables,
-)
+from p2p.agents.requests import LessonUpdate, PastIteration
 from p2p.analysis.trajectory_metrics import analyze_trajectory
-from p2p.contracts import JudgmentResult, LessonCheck
+from p2p.config import TrainConfig
+from p2p.contracts import (
+    ROLLOUT_LABELS,
+    CriterionScore,
+    JudgmentResult,
+    LessonCheck,
+    LineageNode,
+    RolloutJudgment,
+)
 from p2p.inference.agent_tools import truncated
 from p2p.inference.question import Tool
+from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
-from p2p.training.trajectory import RecordedEpisode, TrajectoryFileError
+from p2p.training.trajectory import Column, RecordedEpisode, TrajectoryFileError
 
 LESSON_TIERS = ("HARD", "STRONG", "SOFT", "RETIRED")
+MAX_HISTORY = 40
+MAX_ROWS, MAX_COLUMNS = 40, 12
+"""Of the numbers of an episode."""
+_MAX_DIFF_LINES = 160
+_DETAILED, _ONE_LINE = 10, 40
+"""So many of the last iterations are told in detail, and so many before them in a line."""
+_LONGEST = 160
+_CLEAR_STEP, _PLATEAU, _WINDOW = 0.02, 0.05, 4
+_COLUMN = re.compile(r"(\w+)(?:\[(\d+(?:\s*,\s*\d+)*)\])?")
 
 Parameters = ParamSpec("Parameters")
-Detail = Literal["aggregate", "summary", "all"]
+Part = Literal["reward_code", "training", "judgment", "checkpoints", "runs"]
 
 
 class ToolMistake(ValueError):
     """What the model asked for does not exist or makes no sense; the text is for the model."""
 
 
-def _answered(
+def _as_text(
     tool: Callable[Concatenate[SessionTools, Parameters], str],
 ) -> Callable[Concatenate[SessionTools, Parameters], str]:
-    """Mistakes as text, and no text without end."""
+    """Answer mistakes with their text, and cut answers that are too long."""
 
     @wraps(tool)
     def answer(self: SessionTools, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> str:
@@ -72,49 +81,85 @@ class SessionTools:
 
     def reading(self) -> list[Tool]:
         """All that look something up; those about a history only where there is one."""
-        tools: list[Tool] = [
-            self.get_iteration_reward_code,
-            self.get_iteration_training_dynamics,
-            self.get_iteration_judgment_detail,
-            self.get_checkpoint_judgments,
-            self.get_rollout_judgment,
-            self.get_trajectory,
-            self.get_config_comparison,
-        ]
+        tools: list[Tool] = [self.get_iteration, self.get_episode]
         if len(self._view.iterations) > 1:
-            tools += [
-                self.compare_iterations,
-                self.get_iteration_scores,
-                self.get_strategy_summary,
-                self.get_experiment_lineage,
-            ]
+            tools += [self.compare_iterations, self.get_history]
         return tools
 
     def all(self) -> list[Tool]:
         """Those, and the one that notes a change to a lesson, where there is a lesson."""
         lessons = self._view.lineage.active_lessons
-        return [*self.reading(), *([self.update_experiment_lessons] if lessons else [])]
+        return [*self.reading(), *([self.update_lesson] if lessons else [])]
 
-    @_answered
-    def get_iteration_reward_code(self, iteration: int) -> str:
-        """The complete reward code of an iteration."""
-        return self._find(iteration).reward_code or f"iteration {iteration} has no reward code"
-
-    @_answered
-    def get_iteration_training_dynamics(self, iteration: int, run_id: str = "") -> str:
-        """How training went: returns, exploration, losses, reward terms.
+    @_as_text
+    def get_iteration(self, part: Part, iteration: int | None = None, run_id: str = "") -> str:
+        """One part of what is known of an iteration.
 
         Args:
-            iteration: its number.
-            run_id: one of its runs; empty for the best.
+            part: `reward_code`; `training`: returns, exploration, losses, reward terms; `judgment`:
+                what the judges said, by criterion and episode; `checkpoints`: the same for every
+                judged checkpoint of a run, without episodes; `runs`: its configurations and runs.
+            iteration: its number; none for the one in question.
+            run_id: one of its runs, for training, judgment and checkpoints; empty for the best.
+        """
+        view = self._find(iteration)
+        if part == "reward_code":
+            return view.reward_code or f"iteration {view.number} has no reward code"
+        if part == "runs":
+            return _runs_text(view)
+        if part == "judgment" and not run_id:
+            if view.judgment is None:
+                raise ToolMistake(f"iteration {view.number} is not judged")
+            return judgment_text(view.judgment, rollouts=True)
+        run = _run(view, run_id)
+        if part == "training":
+            return _training_text(run)
+        if part == "judgment":
+            if run.judgment is None:
+                raise ToolMistake(f"{run_id} is not judged")
+            return judgment_text(run.judgment, rollouts=True)
+        if part == "checkpoints":
+            judged = run.checkpoint_judgments.values()
+            return "\n\n".join(map(judgment_text, judged)) or f"{run.run_id}: none is judged"
+        raise ToolMistake(f"{part!r} is no part; choose from {', '.join(get_args(Part))}")
+
+    @_as_text
+    def get_episode(
+        self,
+        episode: str = "",
+        columns: list[str] | None = None,
+        step: int | None = None,
+        first: int = 0,
+        last: int | None = None,
+        iteration: int | None = None,
+        run_id: str = "",
+    ) -> str:
+        """What each judge said of one episode; or, with columns, its numbers step by step.
+
+        Args:
+            episode: the label of a judged episode. For numbers also median, p10, p90 of the
+                checkpoint's own evaluation, which alone have reward terms; empty for median.
+            columns: up to 12, as `x_velocity`, `qpos[2]`, `xpos[1,2]`; reward terms by their names.
+                Of the judged checkpoint, thinned to 40 steps.
+            step: for judges: the checkpoint; none for the last that was judged.
+            first: for numbers: the step to begin with.
+            last: for numbers: the step to end with; none for the last.
+            iteration: which iteration; none for the one in question.
+            run_id: which run; empty for the best.
         """
         run = _run(self._find(iteration), run_id)
-        lines = [f"run {run.run_id}: {run.status}", *([run.error] if run.error else [])]
-        lines += [run.dynamics().text(), *_term_lines(run)]
-        lines += [f"evaluation at step {step}: {value:.4g}" for step, value in run.curve[-20:]]
-        return "\n".join(lines)
+        if columns is None:
+            return _rollout_text(run, step, episode)
+        files = episode_files(run)
+        label = episode or ("median" if "median" in files else next(iter(files), ""))
+        if label not in files:
+            raise ToolMistake(f"no recorded episode {label!r}; there are {_listed(files)}")
+        try:
+            return f"{label}\n{table(RecordedEpisode.load(files[label]), columns, first, last)}"
+        except (OSError, ValueError) as error:
+            raise ToolMistake(str(error)) from None
 
-    @_answered
+    @_as_text
     def compare_iterations(self, iter_a: int, iter_b: int) -> str:
         """What changed from one iteration to another: scores, hyperparameters, reward code."""
         first, second = self._find(iter_a), self._find(iter_b)
@@ -124,183 +169,21 @@ class SessionTools:
         pairs += [(f"  {e.id}", before.get(e.id), e.score) for e in criteria_of(second)]
         lines = [f"{name}: {score_text(old)} -> {score_text(new)}" for name, old, new in pairs]
         changes = config_changes(tunables(first.config), tunables(second.config))
-        return "\n".join([*lines, f"hyperparameters: {changes}", code_diff(first, second)])
+        return "\n".join([*lines, f"hyperparameters: {changes}", _code_diff(first, second)])
 
-    @_answered
-    def get_iteration_judgment_detail(self, iteration: int, run_id: str = "") -> str:
-        """What the judges said of an iteration, by criterion and episode.
-
-        Args:
-            iteration: its number.
-            run_id: one of its runs; empty for the best.
-        """
-        view = self._find(iteration)
-        judgment = _run(view, run_id).judgment if run_id else view.judgment
-        if judgment is None:
-            raise ToolMistake(f"{run_id or f'iteration {iteration}'} is not judged")
-        return judgment_text(judgment, rollouts=True)
-
-    @_answered
-    def get_checkpoint_judgments(
-        self,
-        step: int | None = None,
-        run_id: str = "",
-        detail: Detail = "aggregate",
-        iteration: int | None = None,
-    ) -> str:
-        """What the judges said of the checkpoints of a run.
-
-        Args:
-            step: one checkpoint; none for all of them.
-            run_id: which run; empty for the best.
-            detail: `aggregate` gives scores, `summary` criteria, too, `all` episodes, too.
-            iteration: which iteration; none for the one in question.
-        """
-        judgments = self._judgments(iteration, run_id)
-        if step is not None:
-            judgments = {step: _judgment_at(judgments, step)}
-        if detail == "aggregate":
-            return "\n".join(
-                f"step {at}: {score_text(judgment.intent_score, judgment.score_std)}"
-                for at, judgment in judgments.items()
-            )
-        return "\n\n".join(
-            judgment_text(each, rollouts=detail == "all") for each in judgments.values()
-        )
-
-    @_answered
-    def get_rollout_judgment(
-        self,
-        step: int | None = None,
-        rollout_label: str = "",
-        episode_idx: int | None = None,
-        run_id: str = "",
-        iteration: int | None = None,
-    ) -> str:
-        """What each judge said of one episode.
-
-        Args:
-            step: the checkpoint; none for the last that was judged.
-            rollout_label: the episode by its label, or
-            episode_idx: by its number, from 0.
-            run_id: which run; empty for the best.
-            iteration: which iteration; none for the one in question.
-        """
-        judgments = self._judgments(iteration, run_id)
-        rollouts = _judgment_at(judgments, max(judgments) if step is None else step).rollouts
-        labels = [rollout.label for rollout in rollouts]
-        if rollout_label:
-            episode_idx = labels.index(rollout_label) if rollout_label in labels else -1
-        if episode_idx is None or not 0 <= episode_idx < len(rollouts):
-            raise ToolMistake(
-                f"no such episode; there are 0 to {len(labels) - 1}: {', '.join(labels)}"
-            )
-        return rollout_text(rollouts[episode_idx])
-
-    @_answered
-    def get_trajectory(
-        self,
-        columns: list[str],
-        episode: str = "",
-        first: int = 0,
-        last: int | None = None,
-        run_id: str = "",
-        iteration: int | None = None,
-    ) -> str:
-        """Numbers of a recorded episode of the judged checkpoint, step by step, thinned to 40.
-
-        Args:
-            columns: up to 12, as `x_velocity`, `qpos[2]`, `xpos[1,2]`; reward terms by their names.
-            episode: a label of a judged episode, or median, p10, p90 of the checkpoint's own
-                evaluation, which alone have reward terms; empty for median.
-            first: step to begin with.
-            last: step to end with; none for the last.
-            run_id: which run; empty for the best.
-            iteration: which iteration; none for the one in question.
-        """
-        files = episode_files(_run(self._find(iteration), run_id))
-        label = episode or ("median" if "median" in files else next(iter(files), ""))
-        if label not in files:
-            raise ToolMistake(f"no recorded episode {label!r}; there are {_listed(files)}")
-        try:
-            return f"{label}\n{table(RecordedEpisode.load(files[label]), columns, first, last)}"
-        except (OSError, ValueError) as error:
-            raise ToolMistake(str(error)) from None
-
-    @_answered
-    def get_config_comparison(
-        self, detail: Literal["summary", "all"] = "summary", iteration: int | None = None
-    ) -> str:
-        """How the configurations of an iteration did against each other.
-
-        Args:
-            detail: `summary` gives configurations, `all` each of their runs, too.
-            iteration: which iteration; none for the one in question.
-        """
-        view = self._find(iteration)
-        aggregation = view.aggregation
-        lines = [f"iteration {view.number}"]
-        for config in aggregation.configs if aggregation else ():
-            best = (
-                " (best)" if aggregation and config.config_id == aggregation.best_config_id else ""
-            )
-            mean = "no run ended" if config.mean_return is None else f"{config.mean_return:.4g}"
-            spread = "" if config.std_return is None else f" ± {config.std_return:.4g}"
-            lines.append(f"{config.config_id}{best}: return {mean}{spread}")
-        if aggregation is None or detail == "all":
-            lines += [run_line(run, view.config) for run in view.runs]
-        return "\n".join(lines) if len(lines) > 1 else "\n".join([*lines, "no runs yet"])
-
-    @_answered
-    def get_iteration_scores(self, top_k: int | None = None) -> str:
-        """The scores of all iterations and where they go.
-
-        Args:
-            top_k: only this many, the best first.
-        """
-        nodes = list(nodes_of(self._view).values())
-        if not nodes:
+    @_as_text
+    def get_history(self) -> str:
+        """All iterations as a tree with scores and changes, what was noticed, and the lessons."""
+        if not (nodes := nodes_of(self._view)):
             return "no iterations yet"
-        scores = [node.score for node in nodes if node.score is not None]
-        shown = nodes[-100:]
-        if top_k is not None:
-            judged = [node for node in nodes if node.score is not None]
-            judged.sort(key=lambda node: (-(node.score or 0.0), node.iteration))
-            shown = judged[: max(top_k, 1)]
-        return "\n".join(
-            [
-                f"trend: {trend(scores)}",
-                *[f"{node.iteration}: {score_text(node.score, node.score_std)}" for node in shown],
-            ]
-        )
+        views = self._view.iterations
+        settings = {n: tunables(views[n].config) for n in nodes if n in views}
+        notes = history_notes([*nodes.values()], settings)
+        return "\n".join([*notes, lineage_text(self._view.lineage)])
 
-    @_answered
-    def get_strategy_summary(self) -> str:
-        """What was tried so far, what it brought, what regressed, and what went in circles."""
-        iterations = self._view.iterations
-        attempts = [
-            Attempt(
-                node,
-                view.reward_code if view else "",
-                tunables(view.config) if view else {},
-            )
-            for node in nodes_of(self._view).values()
-            for view in [iterations.get(node.iteration)]
-        ]
-        return strategy_text(attempts)
-
-    @_answered
-    def get_experiment_lineage(self) -> str:
-        """The tree of iterations, which one came from which, and the lessons by number."""
-        return lineage_text(self._view.lineage)
-
-    @_answered
-    def update_experiment_lessons(
-        self,
-        index: int,
-        tier: str,
-        reason: str,
-        check: LessonCheck | None = None,
+    @_as_text
+    def update_lesson(
+        self, index: int, tier: str, reason: str, check: LessonCheck | None = None
     ) -> str:
         """Give a lesson another tier; it counts from the revision you are about to give.
 
@@ -320,13 +203,6 @@ class SessionTools:
         self.updates[index] = update
         return f"noted: lesson {index} becomes {tier}: {lessons[index].text}"
 
-    def _judgments(self, iteration: int | None, run_id: str) -> dict[int, JudgmentResult]:
-        """The judged checkpoints of a run; there is at least one."""
-        run = _run(self._find(iteration), run_id)
-        if not run.checkpoint_judgments:
-            raise ToolMistake(f"no checkpoint of {run.run_id} is judged")
-        return run.checkpoint_judgments
-
     def _find(self, iteration: int | None) -> IterationView:
         """The iteration of this number; None: the one in question, or the last."""
         iterations = self._view.iterations
@@ -339,46 +215,6 @@ class SessionTools:
         return iterations[number]
 
 
-def _run(iteration: IterationView, run_id: str) -> RunView:
-    """The run of this name; empty: the best one."""
-    best = iteration.best_run
-    if best is None:
-        raise ToolMistake(f"iteration {iteration.number} has no runs")
-    if not run_id:
-        return best
-    runs = {run.run_id: run for run in iteration.runs}
-    if run_id not in runs:
-        raise ToolMistake(
-            f"iteration {iteration.number} has no run {run_id}; it has {_listed(runs)}"
-        )
-    return runs[run_id]
-
-
-def _judgment_at(judgments: dict[int, JudgmentResult], step: int) -> JudgmentResult:
-    if step not in judgments:
-        raise ToolMistake(f"no judgement of step {step}; judged are {_listed(judgments)}")
-    return judgments[step]
-
-
-def _term_lines(run: RunView) -> list[str]:
-    """The reward's terms in the last evaluation: their shares, and how they went in an episode."""
-    shares = [f"  {name}: {share:.0%}" for name, share in run.term_shares.items()]
-    lines = ["share of the terms in the last evaluation:", *shares] if shares else []
-    if run.curve:
-        try:
-            file = run.record.trajectory_file(run.curve[-1][0], "median")
-            terms = RecordedEpisode.load(file).reward_terms
-        except (OSError, TrajectoryFileError):
-            return lines  # not every evaluation leaves one
-        text = analyze_trajectory(terms).text()
-        lines += ["terms step by step in its median episode:", text] if text else []
-    return lines
-
-
-def _listed(names: Iterable[object]) -> str:
-    return ", ".join(map(str, list(names)[-50:]))
-
-
 def lesson_update_problem(update: LessonUpdate, lessons: int) -> str:
     """Why the update cannot be made to so many lessons; empty if it can."""
     if not 0 <= update.index < lessons:
@@ -386,3 +222,351 @@ def lesson_update_problem(update: LessonUpdate, lessons: int) -> str:
     if update.tier not in LESSON_TIERS:
         return f"{update.tier!r} is no tier; use one of {', '.join(LESSON_TIERS)}"
     return ""
+
+
+def _run(iteration: IterationView, run_id: str) -> RunView:
+    """The run of this name; empty: the best one."""
+    best = iteration.best_run
+    if best is None:
+        raise ToolMistake(f"iteration {iteration.number} has no runs")
+    runs = {run.run_id: run for run in iteration.runs} | {"": best}
+    if run_id not in runs:
+        runs.pop("")
+        raise ToolMistake(
+            f"iteration {iteration.number} has no run {run_id}; it has {_listed(runs)}"
+        )
+    return runs[run_id]
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(map(str, list(names)[-50:]))
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def shortened(text: str, longest: int) -> str:
+    """On one line, and not longer than this."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= longest else flat[: longest - 1] + "…"
+
+
+def rounded(value: float) -> float:
+    """To four digits: more of them only cost tokens."""
+    return float(f"{value:.4g}")
+
+
+def tunables(config: TrainConfig) -> dict[str, Any]:
+    """The hyperparameters that a revision could change, as JSON has them."""
+    return config.model_dump(mode="json", include=set(config.tunable))
+
+
+def nodes_of(view: SessionView) -> dict[int, LineageNode]:
+    """All iterations in their order: as the lineage has them, else as far as their files tell."""
+    nodes = {number: _unlisted(each) for number, each in view.iterations.items()}
+    nodes |= {node.iteration: node for node in view.lineage.data.nodes}
+    return dict(sorted(nodes.items()))
+
+
+def _unlisted(iteration: IterationView) -> LineageNode:
+    judgment = iteration.judgment or JudgmentResult(intent_score=None)
+    return LineageNode(
+        iteration=iteration.number,
+        score=judgment.intent_score,
+        score_std=judgment.score_std,
+        passed=judgment.passed,
+        failure_tags=judgment.failure_tags,
+        diagnosis=judgment.diagnosis,
+    )
+
+
+def history(view: SessionView) -> tuple[PastIteration, ...]:
+    """The last MAX_HISTORY iterations, and the best one."""
+    nodes = list(nodes_of(view).values())
+    best = view.lineage.best
+    kept = [n for n in nodes[:-MAX_HISTORY] if best is not None and n.iteration == best.iteration]
+    return tuple(
+        PastIteration(
+            iteration=node.iteration,
+            parent=node.parent,
+            score=node.score and rounded(node.score),
+            final_return=node.final_return and rounded(node.final_return),
+            failure_tags=node.failure_tags[:8],
+            changes=shortened(node.changes, 200),
+        )
+        for node in [*kept, *nodes[-MAX_HISTORY:]]
+    )
+
+
+def criteria_of(iteration: IterationView) -> tuple[CriterionScore, ...]:
+    """How its best run meets the criteria; empty if it is not judged."""
+    return iteration.judgment.criteria if iteration.judgment else ()
+
+
+# --- judgements in words --------------------------------------------------------------------------
+
+
+def score_text(score: float | None, std: float | None = None) -> str:
+    """`0.712 ± 0.05`, or that there is none."""
+    if score is None:
+        return "not judged"
+    return f"{score:.3f}" + ("" if std is None else f" ± {std:.2f}")
+
+
+def judgment_text(judgment: JudgmentResult, *, rollouts: bool = False) -> str:
+    """The whole judgement; its episodes in a line each, if asked for."""
+    step = "" if judgment.step is None else f" of the checkpoint at step {judgment.step}"
+    score = score_text(judgment.intent_score, judgment.score_std)
+    passed = "passed" if judgment.passed else "not passed"
+    lines = [f"score{step}: {score}, {passed}, judged by {judgment.strategy}"]
+    lines += [f"judge {name} could not judge: {why}" for name, why in judgment.unavailable.items()]
+    if judgment.agreement is not None:
+        lines.append(f"agreement of the judges: {judgment.agreement:.2f}")
+    if judgment.confidence is not None:
+        lines.append(f"confidence: {judgment.confidence:.2f}")
+    lines += _criterion_lines(judgment.criteria)
+    lines.append(f"failures: {', '.join(judgment.failure_tags) or 'none'}")
+    lines.append(f"diagnosis: {shortened(judgment.diagnosis, 1500)}")
+    if rollouts:
+        lines += [f"episode {_rollout_line(each)}" for each in judgment.rollouts]
+    return "\n".join(lines)
+
+
+def _criterion_lines(scores: Sequence[CriterionScore]) -> list[str]:
+    return [
+        f"  {each.id}: {score_text(each.score, each.std)}"
+        + ("" if each.value is None else f", measured {each.value:.4g}")
+        + (f", {shortened(each.evidence, 200)}" if each.evidence else "")
+        for each in scores
+    ]
+
+
+def _rollout_line(rollout: RolloutJudgment) -> str:
+    tags = f" [{', '.join(rollout.failure_tags)}]" if rollout.failure_tags else ""
+    return f"{rollout.label}: {score_text(rollout.score)}{tags}"
+
+
+def _rollout_text(run: RunView, step: int | None, label: str) -> str:
+    """What each judge said of an episode of a judged checkpoint; None: of the last one."""
+    judgments = run.checkpoint_judgments
+    if not judgments:
+        raise ToolMistake(f"no checkpoint of {run.run_id} is judged")
+    step = max(judgments) if step is None else step
+    if step not in judgments:
+        raise ToolMistake(f"no judgement of step {step}; judged are {_listed(judgments)}")
+    rollouts = {rollout.label: rollout for rollout in judgments[step].rollouts}
+    if label not in rollouts:
+        raise ToolMistake(f"no judged episode {label!r}; there are {_listed(rollouts)}")
+    rollout = rollouts[label]
+    lines = [
+        _rollout_line(rollout),
+        *_criterion_lines(rollout.criteria),
+        f"diagnosis: {shortened(rollout.diagnosis, 800)}",
+    ]
+    for opinion in rollout.opinions:
+        if opinion.available:
+            text = f"{score_text(opinion.score)}; {shortened(opinion.diagnosis, 400)}"
+        else:
+            text = f"could not judge: {shortened(opinion.reason, 300)}"
+        lines += [f"judge {opinion.judge}: {text}", *_criterion_lines(opinion.criteria)]
+    return "\n".join(lines)
+
+
+# --- trainings in words ---------------------------------------------------------------------------
+
+
+def _training_text(run: RunView) -> str:
+    lines = [f"run {run.run_id}: {run.status}", *([run.error] if run.error else [])]
+    lines.append(run.dynamics().text())
+    if run.term_shares:
+        lines.append("share of the terms in the last evaluation:")
+        lines += [f"  {name}: {share:.0%}" for name, share in run.term_shares.items()]
+    if run.curve:
+        try:
+            file = run.record.trajectory_file(run.curve[-1][0], "median")
+            text = analyze_trajectory(RecordedEpisode.load(file).reward_terms).text()
+        except (OSError, TrajectoryFileError):
+            text = ""  # not every evaluation leaves one
+        lines += ["terms step by step in its median episode:", text] if text else []
+    lines += [f"evaluation at step {step}: {value:.4g}" for step, value in run.curve[-20:]]
+    return "\n".join(lines)
+
+
+def _runs_text(view: IterationView) -> str:
+    """The configurations of an iteration against each other, and each of their runs."""
+    aggregation = view.aggregation
+    lines = [f"iteration {view.number}"]
+    for config in aggregation.configs if aggregation else ():
+        best = " (best)" if aggregation and config.config_id == aggregation.best_config_id else ""
+        mean = "no run ended" if config.mean_return is None else f"{config.mean_return:.4g}"
+        spread = "" if config.std_return is None else f" ± {config.std_return:.4g}"
+        lines.append(f"{config.config_id}{best}: return {mean}{spread}")
+    lines += [_run_line(run, view.config) for run in view.runs]
+    return "\n".join(lines) if len(lines) > 1 else f"{lines[0]}\nno runs yet"
+
+
+def _run_line(run: RunView, base: TrainConfig) -> str:
+    judgment, config = run.judgment, run.config
+    score = score_text(judgment.intent_score, judgment.score_std) if judgment else "not judged"
+    last = f", last evaluation {run.curve[-1][1]:.4g}" if run.curve else ""
+    failed = f" ({shortened(run.error, 200)})" if run.error else ""
+    changes = config_changes(tunables(base), tunables(config)) if config else "unknown"
+    return f"{run.run_id}: {run.status}{failed}, score {score}{last}, changes: {changes}"
+
+
+def _code_diff(first: IterationView, second: IterationView) -> str:
+    before, after = first.reward_code.splitlines(), second.reward_code.splitlines()
+    names = f"iteration {first.number}", f"iteration {second.number}"
+    lines = list(unified_diff(before, after, *names, lineterm="", n=2))
+    left = len(lines) - _MAX_DIFF_LINES
+    lines = lines[:_MAX_DIFF_LINES] + ([f"({left} more lines)"] if left > 0 else [])
+    return "\n".join(lines) or "the rewards are the same text"
+
+
+def config_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """`name: old -> new`, for what differs."""
+    changed = [name for name in second if first.get(name) != second[name]]
+    return (
+        ", ".join(f"{n}: {json.dumps(first.get(n))} -> {json.dumps(second[n])}" for n in changed)
+        or "none"
+    )
+
+
+# --- the history in words -------------------------------------------------------------------------
+
+
+def lineage_text(lineage: Lineage) -> str:
+    """The tree with explicit parents, then the lessons by number, of bounded length."""
+    nodes, best, lessons = lineage.data.nodes, lineage.best, lineage.active_lessons
+    if not nodes:
+        return "no iterations yet"
+    lines = ["Iterations, each with the one it was based on; * is the best:"]
+    older, last = nodes[:-_DETAILED], nodes[-_DETAILED:]
+    left_out = [node for node in older[:-_ONE_LINE] if node != best]
+    if left_out:
+        lines.append(f"({len(left_out)} earlier iterations left out)")
+    lines += [_node_line(node, best) for node in older if node not in left_out]
+    lines += [line for node in last for line in (_node_line(node, best), *_node_details(node))]
+    lines.append("Lessons:" if lessons else "No lessons yet.")
+    for number, lesson in enumerate(lessons):
+        checked = " (checked by code)" if lesson.tier == "HARD" and lesson.check else ""
+        where = f"{lesson.tier}{checked}, from iteration {lesson.learned_at}"
+        lines.append(f"[{number}] {where}: {shortened(lesson.text, 240)}")
+    return "\n".join(lines)
+
+
+def _node_line(node: LineageNode, best: LineageNode | None) -> str:
+    mark = "*" if node == best else " "
+    parent = "new" if node.parent is None else f"from {node.parent}"
+    score = ("" if node.score is None else "score ") + score_text(node.score, node.score_std)
+    passed = ", passed" if node.passed else ""
+    tags = f" [{shortened(', '.join(node.failure_tags), _LONGEST)}]" if node.failure_tags else ""
+    return f"{mark}{node.iteration} ({parent}): {score}{passed}{tags}"
+
+
+def _node_details(node: LineageNode) -> list[str]:
+    changed = json.dumps(node.hp_changes, default=str) if node.hp_changes else ""
+    details = {
+        "changes": node.changes,
+        "hyperparameters": changed,
+        "return": "" if node.final_return is None else f"{node.final_return:.4g}",
+        "diagnosis": node.diagnosis,
+        "lesson": node.lesson,
+    }
+    return [f"    {name}: {shortened(text, _LONGEST)}" for name, text in details.items() if text]
+
+
+def history_notes(
+    nodes: Sequence[LineageNode], settings: Mapping[int, Mapping[str, Any]]
+) -> list[str]:
+    """Where the scores go, what lost, which failures stay, and which settings went in circles."""
+    scores = {node.iteration: node.score for node in nodes if node.score is not None}
+    judged = [node for node in nodes if node.iteration in scores]
+    notes = [f"{len(judged)} of {len(nodes)} iterations judged; trend: {trend([*scores.values()])}"]
+    lost = [
+        (scores[node.parent] - scores[node.iteration], node)
+        for node in judged
+        if node.parent in scores
+    ]
+    worst = sorted((pair for pair in lost if pair[0] > _CLEAR_STEP), key=lambda pair: -pair[0])
+    notes += [
+        f"iteration {n.iteration} lost {loss:.2f} against {n.parent}" for loss, n in worst[:2]
+    ]
+    counts = Counter(tag for node in judged for tag in set(node.failure_tags))
+    staying = [f"{tag} in {n}" for tag, n in counts.most_common(4) if n >= max(2, len(judged) / 3)]
+    if staying:
+        notes.append(f"failures that stay, of {len(judged)} iterations: {', '.join(staying)}")
+    for three in zip(judged, judged[1:], judged[2:], strict=False):
+        first, second, third = (settings.get(node.iteration, {}) for node in three)
+        names = [n for n in third if n in second and first.get(n) == third[n] != second[n]]
+        if names:
+            where = ", ".join(str(node.iteration) for node in three)
+            notes.append(f"iterations {where} go back and forth in {', '.join(names[:4])}")
+    return notes[:12]
+
+
+def trend(scores: Sequence[float]) -> str:
+    """Where the last scores go."""
+    if len(scores) < 2:
+        return "too few"
+    if scores[-1] > max(scores[:-1]) + _CLEAR_STEP:
+        return "new best"
+    last = scores[-_WINDOW:]
+    if max(last) - min(last) < _PLATEAU:
+        return "plateau"
+    steps = [after - before for before, after in pairwise(last)]
+    if all(step >= 0 for step in steps):
+        return "improving"
+    return "declining" if all(step <= 0 for step in steps) else "erratic"
+
+
+# --- numbers of an episode ------------------------------------------------------------------------
+
+
+def episode_files(run: RunView) -> dict[str, Path]:
+    """The judged episodes of a run by label, then those of the checkpoint's own evaluation."""
+    judgment = run.judgment
+    if judgment is None:
+        return {}
+    files = {
+        each.label: run.record.path / "judged" / f"trajectory_{each.label}.npz"
+        for each in judgment.rollouts
+    }
+    if judgment.step is not None:
+        files |= {name: run.record.trajectory_file(judgment.step, name) for name in ROLLOUT_LABELS}
+    return {label: file for label, file in files.items() if file.is_file()}
+
+
+def table(episode: RecordedEpisode, columns: Sequence[str], first: int, last: int | None) -> str:
+    """Some columns of an episode, at most MAX_ROWS evenly spaced steps of it.
+
+    Raises ValueError for what is not there, saying what is.
+    """
+    if not 1 <= len(columns) <= MAX_COLUMNS:
+        raise ValueError(f"ask for 1 to {MAX_COLUMNS} columns, not {len(columns)}")
+    series = {name: _series(episode, name) for name in columns}
+    end = episode.length - 1 if last is None else min(last, episode.length - 1)
+    if not 0 <= first <= end:
+        raise ValueError(f"there are steps 0 to {episode.length - 1}, not {first} to {last}")
+    count = min(MAX_ROWS, end - first + 1)
+    rows = np.unique(np.linspace(first, end, count).round().astype(int))
+    lines = [" ".join(("step", *columns))]
+    lines += [" ".join((str(i), *(f"{each[i]:.4g}" for each in series.values()))) for i in rows]
+    return "\n".join(lines)
+
+
+def _series(episode: RecordedEpisode, name: str) -> Column:
+    match = _COLUMN.fullmatch(name.strip())
+    columns = {**episode.columns, **episode.reward_terms}
+    if match is None or match[1] not in columns:
+        shapes = (f"{n}{list(c.shape[1:]) or ''}" for n, c in columns.items())
+        raise ValueError(f"no column {name!r}; there are {', '.join(shapes)}")
+    column = columns[match[1]]
+    index = tuple(int(number) for number in match[2].split(",")) if match[2] else ()
+    inner = column.shape[1:]
+    if len(index) != len(inner) or any(i >= size for i, size in zip(index, inner, strict=True)):
+        example = f"{match[1]}[{','.join('0' * len(inner))}]" if inner else match[1]
+        raise ValueError(f"{name}: {match[1]} has the shape {list(inner)}; ask for {example}")
+    for place in index:
+        column = column[:, place]
+    return column

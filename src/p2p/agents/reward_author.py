@@ -27,11 +27,11 @@ from p2p.contracts import AuthoredCode, CriterionGradient, Intent
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN
 from p2p.inference.question import BadReply
-from p2p.prompts.env_facts import all_facts
+from p2p.prompts import all_facts
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import spec_for
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.check import CheckFinding, CheckReport, check_reward
+from p2p.training.reward_check import CheckFinding, CheckReport, check_reward
 
 FATAL_WARNINGS = ("constant_reward",)
 """Warnings of the checker that make training pointless."""
@@ -121,10 +121,7 @@ class RewardAuthor(CodeAuthor):
         """Run it: on steps of all kinds, then through whole episodes."""
         report = check_reward(
             code or "\n",  # without a line break it would be the name of a file
-            self.config.env_id,
-            side_info=self.config.side_info,
-            observe_time=self.config.observe_time,
-            engine=self.config.engine,
+            self.config,
         )
         problems = [_message(f) for f in report.findings if f.level == "error"]
         problems += [_message(f) for f in report.findings if f.code in FATAL_WARNINGS]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from p2p.agents.requests import AnalysisRequest
-from p2p.agents.revise_tool_dispatch import SessionTools
-from p2p.agents.session_text import criteria_of, history
+from p2p.agents.revise_tool_dispatch import SessionTools, criteria_of, history
 from p2p.contracts import SessionAnalysis
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AskAgain

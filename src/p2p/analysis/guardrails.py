@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from p2p.analysis.series import ROUNDING, Lines, block_medians, column, number, part, scaled, trend
+from p2p.analysis import ROUNDING, Lines, block_medians, column, number, part, scaled, trend
 from p2p.contracts import Record
 
 DOMINANT_SHARE = 0.9

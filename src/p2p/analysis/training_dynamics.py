@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from p2p.analysis import Curve, Direction, Lines, column, direction, number, part
 from p2p.analysis.guardrails import Plateau, check_training_plateau
-from p2p.analysis.series import Curve, Direction, Lines, column, direction, number, part
 from p2p.contracts import Record
 
 _TERM = "reward_term_"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from p2p.analysis.series import Direction, direction, finite, scaled
+from p2p.analysis import Direction, direction, finite, scaled
 from p2p.contracts import Record
 
 if TYPE_CHECKING:

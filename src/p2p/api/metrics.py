@@ -21,7 +21,7 @@ from p2p.contracts import (
     Series,
 )
 from p2p.files import parse_line, read_from
-from p2p.records.run_checks import step_of
+from p2p.records.iteration_record import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

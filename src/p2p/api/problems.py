@@ -63,12 +63,6 @@ class NotFound(Problem):
     status = 404
 
 
-class Moved(Problem):
-    """It is at another address, which the message names."""
-
-    status = 410
-
-
 class WrongState(Problem):
     """It exists, but this cannot be done to it now."""
 

@@ -42,7 +42,7 @@ from p2p.training.env_spec import spec_for
 from p2p.training.evaluation import evaluation_seed, play_episodes
 from p2p.training.policies.policy import Policy
 from p2p.training.replay import choose_step
-from p2p.training.runner import TrainingFailed, finished_before
+from p2p.training.runner import TrainingFailed, load_completed_run
 from p2p.training.trainer import LocalTrainer
 from p2p.training.trajectory import RecordedEpisode
 
@@ -82,10 +82,10 @@ class AttackResult(Record):
     missed: tuple[str, ...] = ()
     """The hard criteria that are not met."""
     truth: str = ""
-    """What the suite's own ground truth measured; empty where there is none or nothing passed."""
+    """What the suite's own ground truth measured; empty where there is none."""
     truth_met: bool | None = None
     objections: tuple[str, ...] = ()
-    """What a person would object to; only what passed is looked at."""
+    """What a person would object to."""
     run: str = ""
     """The folder of the training."""
     error: str = ""
@@ -93,6 +93,11 @@ class AttackResult(Record):
     @property
     def false_pass(self) -> bool:
         return self.passed and (self.truth_met is False or bool(self.objections))
+
+    @property
+    def false_fail(self) -> bool:
+        """Whether it attains what the suite measures, nobody objects, and it does not pass."""
+        return not self.passed and self.truth_met is True and not self.objections
 
 
 # --- what is paid ---------------------------------------------------------------------------------
@@ -167,7 +172,7 @@ def train_attacks(
         run = config.with_updates(seed=seed, iteration_id=name)
         record = IterationRecord(folder / RUNS / name)
         try:
-            finished_before(record, run, attack.reward_code)
+            load_completed_run(record, run, attack.reward_code)
         except TrainingFailed:
             shutil.rmtree(record.path)
         runs.append((run, attack.reward_code))
@@ -204,7 +209,7 @@ def judge_attack(
     case: Case | None = None,
     episodes: int | None = None,
 ) -> AttackResult:
-    """Judge the run of an attack as a session does, by code; look at it if it passes.
+    """Judge the run of an attack as a session does, by code, and let ground truth look at it.
 
     `case` is the shipped prompt with its own ground truth, where there is one. What code cannot
     measure is left out of the criteria: nobody is asked to look. By default it is judged on as many
@@ -240,7 +245,7 @@ def judge_attack(
             "error": "" if judgment.intent_score is not None else judgment.diagnosis,
         }
     )
-    if judgment.passed:
+    if not result.error:
         result = _look(result, config, policy, files, case)
     save_model(record.path / RESULT, result)
     return result

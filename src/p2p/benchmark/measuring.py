@@ -26,7 +26,7 @@ from p2p.benchmark.suite import Case
 from p2p.benchmark.truth import TRUTHS
 from p2p.benchmark.truth.episode import Episode
 from p2p.benchmark.truth.legged import follow, gap
-from p2p.config import TrainConfig, engine_of
+from p2p.config import EnvOptions, TrainConfig, engine_of
 from p2p.contracts import Record, SessionResult
 from p2p.files import read_bytes, read_model, save_model
 from p2p.records.iteration_record import SessionRecord
@@ -196,7 +196,7 @@ def play(
     from p2p.training.envs.registry import make_single
 
     try:
-        env = make_single(env_id, observe_time=observe_time)
+        env = make_single(EnvOptions(env_id, observe_time=observe_time))
     except (ValueError, Error) as error:
         raise NotPlayable(f"{env_id} cannot be made: {error}") from error
     try:

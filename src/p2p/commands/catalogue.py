@@ -34,7 +34,7 @@ from p2p.commands.train import EnvOption, RewardFile, open_reward
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.training.env_spec import EnvSpec
-    from p2p.training.reward.check import CheckResult
+    from p2p.training.reward_check import CheckResult
 
 EngineOption = Annotated[
     str | None,
@@ -263,19 +263,16 @@ def check(
       p2p check last
     """
     from p2p.config import TrainConfig
-    from p2p.training.reward.check import check_reward
+    from p2p.training.reward_check import check_reward
 
     file, config = reward_or_session(reward, runs_dir)
     env_id = env or file.env_id or TrainConfig().env_id
-    side_info = config.side_info if side_info is None else side_info
     check_environment(env_id)
+    config = config.in_environment(env_id)
+    if side_info is not None:
+        config = config.with_updates(side_info=side_info)
     with err.status(f"checking on {env_id}"):
-        report = check_reward(
-            file.path,
-            env_id,
-            side_info=side_info,
-            observe_time=config.observe_time,
-        )
+        report = check_reward(f"{file.code}\n", config, name=str(file.path))
     if as_json:
         print_json(report.model_dump(mode="json") | {"ok": report.ok})
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.prompt import Confirm, Prompt
 
-from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
+from p2p.agents.intent_elicitor import CriteriaError, parse_criteria, render_criteria, with_criteria
 from p2p.commands.console import err
 from p2p.commands.live import plain_table
 from p2p.commands.session_progress import intent_lines, kind_text

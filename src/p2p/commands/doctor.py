@@ -77,7 +77,7 @@ def _sandbox() -> Finding:
 
 
 def _rendering() -> Finding:
-    from p2p.training.video.support import rendering_available
+    from p2p.training.video.rendering import rendering_available
 
     support = rendering_available()
     detail = f"MUJOCO_GL={support.backend}" if support.ok else support.message()

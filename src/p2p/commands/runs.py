@@ -130,7 +130,7 @@ def play(
       p2p play best --output run.mp4 --size 720
       p2p play runs/session_x/iter_1/base_seed_1 --checkpoint 250880
     """
-    from p2p.training.video.window import has_display
+    from p2p.training.video.playback import has_display
 
     record, config, step = open_run(run, runs_dir)
     target = output or Path("play.mp4")
@@ -277,7 +277,7 @@ def _replay(
 
 def _show(config: TrainConfig, played: ReplayResult, *, or_film: bool) -> bool:
     """Play in a window until it is closed; False: there is none, and a film will do."""
-    from p2p.training.video.window import NoWindowError, play_in_window
+    from p2p.training.video.playback import NoWindowError, play_in_window
 
     err.print("close the window, or press Ctrl-C, to end", style="dim")
     try:

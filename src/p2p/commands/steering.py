@@ -211,7 +211,7 @@ def _order(**parts: Any) -> SteeringOrder:
 def read_criteria(path: Path | None) -> tuple[Criterion, ...] | None:
     if path is None:
         return None
-    from p2p.agents.criteria_text import CriteriaError, parse_criteria
+    from p2p.agents.intent_elicitor import CriteriaError, parse_criteria
 
     with refused(f"--criteria: {path}", CriteriaError):
         return parse_criteria(read_text(path, "--criteria"))

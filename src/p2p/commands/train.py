@@ -169,7 +169,7 @@ def open_reward(name: str) -> RewardFile:
             builtin = find_reward(name)
         except UnknownRewardError as error:
             raise UsageError(f"reward: {error} (or give a Python file)") from error
-        return RewardFile(builtin.path, builtin.read(), builtin.env_id)
+        return RewardFile(Path(f"{name}.py"), builtin.read(), builtin.env_id)
     code = read_text(path, "reward")
     if not code.strip():
         raise UsageError(f"reward: {path} is empty (`p2p rewards NAME` prints one to start from)")

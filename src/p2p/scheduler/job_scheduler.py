@@ -24,11 +24,11 @@ from p2p.scheduler.records import NodeConfig, RunRow
 from p2p.scheduler.run_monitor import RunMonitor, SchedulerStep
 from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy, only_scheduler
 from p2p.scheduler.store import Store, StoreError
-from p2p.scheduler.writer import LEASE_S, Writer
+from p2p.scheduler.writer import Writer
 from p2p.settings import get_settings
 
 POLL_S = 1.0
-"""Between looks at the store for which nobody poked."""
+"""Between looks at the store without a notice."""
 AVOID_S = 300.0
 """So long no further run goes to a node that could not be reached for as long as a lease lasts."""
 EXPLAIN_EVERY_S = 5.0
@@ -73,7 +73,6 @@ class Scheduler:
     async def run(self, *, until_idle: bool = False) -> None:
         """Work until `stop`, or until nothing is left to do."""
         writer = Writer(self.store)
-        renewal = asyncio.create_task(self._renew(writer))
         try:
             with ExitStack() as stack:
                 if self.job_id is None:
@@ -86,7 +85,7 @@ class Scheduler:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._wake_up.wait(), POLL_S)
         finally:
-            await self._leave(renewal)
+            await self._leave()
             writer.close()
 
     def _has_work(self) -> bool:
@@ -160,13 +159,13 @@ class Scheduler:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Look at once when poked."""
+        """Look at once when notified."""
 
-        def hear() -> None:
+        def wake_up() -> None:
             with suppress(BlockingIOError):
                 while listener.recv(64):
                     pass
-            # Who pokes is on this machine: a supervisor whose program has ended, or a command.
+            # The sender is on this machine: a supervisor whose program has ended, or a command.
             for monitor in self._monitors.values():
                 if monitor.is_here:
                     monitor.look.set()
@@ -174,7 +173,7 @@ class Scheduler:
 
         loop = asyncio.get_running_loop()
         with listen(self.store.folder) as listener:
-            loop.add_reader(listener, hear)
+            loop.add_reader(listener, wake_up)
             yield
             loop.remove_reader(listener)
 
@@ -186,19 +185,10 @@ class Scheduler:
             self._backends[node.node_id] = (node, backend)
         return backend
 
-    async def _renew(self, writer: Writer) -> None:
-        while True:
-            await asyncio.sleep(LEASE_S / 3)
-            try:
-                writer.renew()
-            except sqlite3.OperationalError as error:
-                _logger.warning("the lease was not renewed: %s", error)
-
-    async def _leave(self, renewal: asyncio.Task[None]) -> None:
-        tasks = [renewal, *self._tasks]
-        for task in tasks:
+    async def _leave(self) -> None:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for _, backend in self._backends.values():
             with suppress(BackendError):
                 await backend.close()

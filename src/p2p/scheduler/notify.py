@@ -1,7 +1,7 @@
-"""A tap on the scheduler's shoulder: something has ended, look now instead of in a while.
+"""Wake the scheduler when a run ends or a job changes, instead of at its next look.
 
-A datagram to a socket beside the scheduler's files. It carries nothing and may get lost; whoever
-listens looks at the files, and looks now and then without being poked.
+A datagram to a socket beside the scheduler's files. It carries nothing and may get lost; the
+scheduler looks at the files, and now and then without a notice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _short_address(base: Path) -> Iterator[str]:
 
 
 def listen(base: Path) -> socket.socket:
-    """A socket that becomes readable when it is poked; takes the place of one left behind."""
+    """A socket that becomes readable with a notice; takes the place of one left behind."""
     base.mkdir(parents=True, exist_ok=True)
     (base / SOCKET_NAME).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -36,8 +36,8 @@ def listen(base: Path) -> socket.socket:
     return listener
 
 
-def poke(base: Path) -> None:
-    """Wake whoever listens; nothing happens if nobody does."""
+def notify(base: Path) -> None:
+    """Wake the scheduler of these files; nothing happens if there is none."""
     with (
         suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,

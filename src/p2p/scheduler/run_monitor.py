@@ -20,7 +20,7 @@ from p2p.files import write_bytes
 from p2p.scheduler.backends import Backend, BackendError, secret_values
 from p2p.scheduler.launch import RunStatus
 from p2p.scheduler.records import Launch, RunRow
-from p2p.scheduler.writer import LeaseLost, Writer
+from p2p.scheduler.writer import NotOurRun, Writer
 
 SchedulerStep = Literal[
     "assigned", "submitted", "running noted", "cancel sent", "end seen", "collected", "end noted"
@@ -82,7 +82,7 @@ class RunMonitor:
                 failures = 0
                 wait = pause
                 pause = min(pause * 1.5, max_pause)
-            except LeaseLost as error:
+            except NotOurRun as error:
                 _logger.info("%s", error)
                 return
             # One run's trouble must not end the others': say so, and try again later.
@@ -188,6 +188,6 @@ class RunMonitor:
 
     def _note(self, message: str) -> None:
         if message != self._last_message:
-            with suppress(LeaseLost, sqlite3.OperationalError):
+            with suppress(NotOurRun, sqlite3.OperationalError):
                 self.writer.note(self.run, message[:1000])
                 self._last_message = message

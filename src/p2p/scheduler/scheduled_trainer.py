@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from p2p.contracts import utc_now
@@ -18,7 +18,7 @@ from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
 from p2p.settings import command_in
-from p2p.training.trainer import IterationTrainer, queue_runs
+from p2p.training.trainer import Batch, IterationTrainer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,56 +52,26 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
 
 @dataclass
 class ScheduledTrainer(IterationTrainer):
-    """Runs as a job of the scheduler; see LocalTrainer for what it has in common with it.
+    """Runs as a job of the scheduler: by default with one core each, and as many as have room."""
 
-    Args:
-        max_parallel: runs at once; 0: as many as there is room for.
-        cores_per_run: cores of each run; 0: one.
-        videos: render the evaluation episodes.
-        cancelled: asked between looks; True stops all runs, which end as cancelled.
-    """
-
-    max_parallel: int = 0
-    cores_per_run: int = 0
-    videos: bool = True
-    cancelled: Callable[[], bool] = field(default=lambda: False)
-
-    def train_runs(
-        self,
-        runs: Sequence[tuple[TrainConfig, str]],
-        iteration_dir: Path,
-        *,
-        until: int | None = None,
-        pause: bool = False,
-    ) -> dict[str, str]:
-        """See Trainer. A job that an earlier, killed caller has left is waited for first.
-
-        A run's folder travels with its saved state, so what waits at `until` may be continued on
-        another node.
-        """
-        problems: dict[str, str] = {}
-        runs_dir = _runs_dir_of(iteration_dir)
-        folder = iteration_dir.absolute().relative_to(runs_dir.absolute()).as_posix()
+    def await_earlier(self, iteration_dir: Path) -> None:
+        """Wait for the job that an earlier, killed caller has left."""
+        runs_dir, name, _ = _place(iteration_dir)
         with closing(Store(runs_dir)) as store:
-            name = f"train_{hashlib.sha256(folder.encode()).hexdigest()[:16]}"
             earlier = store.jobs(prefix=f"{name}.")
             if earlier and earlier[0].state in ("pending", "running"):
                 self._wait(store, earlier[0].job_id)
-            unfinished = [
-                waits
-                for config, code in runs
-                for waits in queue_runs([config], code, iteration_dir, problems)
-            ]
-            if unfinished and not self.cancelled():
-                job_id = f"{name}.{len(earlier) + 1}"
-                flags = [] if until is None else ["--until", str(until)]
-                flags += ["--pause"] if pause else []
-                store.submit(self._job(job_id, unfinished, folder, store, flags))
+
+    def run_all(self, batch: Batch) -> None:
+        """A run's folder travels with its saved state, so what waits may continue elsewhere."""
+        runs_dir, name, folder = _place(batch.iteration_dir)
+        if not self.cancelled():
+            with closing(Store(runs_dir)) as store:
+                job_id = f"{name}.{len(store.jobs(prefix=f'{name}.')) + 1}"
+                store.submit(self._job(job_id, batch.waiting, folder, store, batch.flags))
                 self._wait(store, job_id)
-        for run in unfinished if self.cancelled() or not pause else ():
-            record = IterationRecord(iteration_dir / run.iteration_id)
-            record.set_status_if("cancelled", UNFINISHED)
-        return problems
+        for run in batch.waiting if self.cancelled() or not batch.pauses else ():
+            batch.record(run).set_status_if("cancelled", UNFINISHED)
 
     def _job(
         self,
@@ -111,7 +81,6 @@ class ScheduledTrainer(IterationTrainer):
         store: Store,
         flags: Sequence[str],
     ) -> JobSpec:
-        flags = [*flags, *([] if self.videos else ["--no-videos"])]
         most = max((node.cores for node in store.nodes() if node.enabled), default=1)
         options = JobOptions(cores=min(self.cores_per_run or 1, most))
         runs = [
@@ -161,9 +130,13 @@ class ScheduledTrainer(IterationTrainer):
             record.set_status_if("error", UNFINISHED, message)
 
 
-def _runs_dir_of(iteration_dir: Path) -> Path:
-    """The runs folder that an iteration lies in: where there is a scheduler, else two above it."""
-    for folder in iteration_dir.absolute().parents:
-        if (folder / "scheduler" / "scheduler.sqlite").is_file():
-            return folder
-    return iteration_dir.absolute().parents[1]
+def _place(iteration_dir: Path) -> tuple[Path, str, str]:
+    """The runs folder of an iteration, the prefix of its jobs, and its own path in there.
+
+    It is the folder with a scheduler, else two above the iteration.
+    """
+    path = iteration_dir.absolute()
+    stores = [p for p in path.parents if (p / "scheduler" / "scheduler.sqlite").is_file()]
+    runs_dir = stores[0] if stores else path.parents[1]
+    folder = path.relative_to(runs_dir).as_posix()
+    return runs_dir, f"train_{hashlib.sha256(folder.encode()).hexdigest()[:16]}", folder

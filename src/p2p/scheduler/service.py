@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from p2p.files import is_free, locked, open_log
-from p2p.scheduler.notify import poke
+from p2p.scheduler.notify import notify
 from p2p.scheduler.store import Store, StoreError, scheduler_folder
 from p2p.settings import file_variables
 from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
@@ -70,7 +70,7 @@ def ensure_scheduler(runs_dir: Path) -> None:
     ask for. Raises StoreError if it cannot be started.
     """
     if is_running(runs_dir):
-        poke(scheduler_folder(runs_dir))
+        notify(scheduler_folder(runs_dir))
         return
     log = log_path(runs_dir)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -55,12 +55,6 @@ CREATE TABLE nodes(
   used_gpus INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
--- Who may write on a job: its owner, while the owner's row here is not out of date.
-CREATE TABLE schedulers(
-  owner TEXT PRIMARY KEY,
-  until REAL NOT NULL
-) WITHOUT ROWID;
-
 CREATE TABLE jobs(
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   job_id TEXT NOT NULL UNIQUE,
@@ -70,7 +64,7 @@ CREATE TABLE jobs(
   max_parallel INTEGER NOT NULL,
   nodes TEXT NOT NULL,
   created_at REAL NOT NULL,
-  owner TEXT,
+  owner TEXT,                          -- the scheduler that may write on it, while it lives
   ready INTEGER NOT NULL DEFAULT 0,    -- runs that only wait for room
   unended INTEGER NOT NULL DEFAULT 0,
   live INTEGER NOT NULL DEFAULT 0,     -- runs that are on nodes
@@ -303,7 +297,13 @@ class Store:
     def _jobs(self, clause: str, *values: object) -> list[JobRow]:
         query = f"SELECT {JOB_COLUMNS} FROM jobs {clause}"  # noqa: S608 - the clauses above
         rows = self.connection.execute(query, values).fetchall()
-        count = "SELECT state, COUNT(*) FROM runs WHERE job_id = ? GROUP BY state"
+        counts: dict[str, dict[RunState, int]] = {row[0]: {} for row in rows}
+        for job_id, state, count in self.connection.execute(
+            "SELECT job_id, state, COUNT(*) FROM runs "
+            "WHERE job_id IN (SELECT value FROM json_each(?)) GROUP BY job_id, state",
+            (json.dumps([*counts]),),
+        ):
+            counts[job_id][state] = count
         return [
             JobRow(
                 job_id,
@@ -313,7 +313,7 @@ class Store:
                 limit,
                 created_at,
                 tuple(json.loads(nodes)),
-                dict(self.connection.execute(count, (job_id,)).fetchall()),
+                counts[job_id],
             )
             for job_id, kind, title, priority, limit, created_at, nodes in rows
         ]  # fmt: skip

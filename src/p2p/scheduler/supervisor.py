@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NoReturn
 import psutil
 
 from p2p.sandbox import kernel
-from p2p.scheduler import notify
 from p2p.scheduler.launch import LaunchFile, LaunchFolder, RunStatus, kill_all
 from p2p.scheduler.machine import gpu_manager
+from p2p.scheduler.notify import notify
 from p2p.training.cpu_manager import CoreLease, CPUManager
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def supervise(
         return None
     end = _Supervisor(folder, launch).run()
     folder.write_end(end)
-    notify.poke(folder.base)
+    notify(folder.base)
     os.close(claim)  # only now: whoever finds it free finds the end, too
     return end
 

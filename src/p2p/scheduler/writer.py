@@ -1,7 +1,7 @@
-"""The scheduler's side of the store: what it writes counts only while it has the lease of a job.
+"""The scheduler's side of the store: what it writes counts only for jobs that it owns.
 
-A lease is a row with a time, and a lock file that its holder's process keeps locked. A holder that
-was killed lets go of the lock at once; one on another machine loses its jobs when the time is up.
+The owner of a job is named by a lock file that its process keeps locked: one that was killed lets
+go of it at once, and the next scheduler takes the job over.
 """
 
 from __future__ import annotations
@@ -26,92 +26,66 @@ if TYPE_CHECKING:
     from p2p.scheduler.records import RunRow, RunState
     from p2p.scheduler.store import Store
 
-LEASE_S = 30.0
 MAX_JOBS_CONSIDERED = 1000
 """So many of the jobs that wait are looked at for one that fits, the first in line first."""
 MAX_JOBS_EXPLAINED = 100
 """So many jobs are told when no node will ever take them."""
 
 
-class LeaseLost(Exception):
-    """Somebody else has the job now: leave it alone."""
+class NotOurRun(Exception):
+    """The run has ended, is in another attempt, or its job is another scheduler's: leave it."""
 
 
 class Writer:
     """A scheduler's hand on the store, until it is closed or its process ends."""
 
-    def __init__(self, store: Store, *, lease_s: float = LEASE_S) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.lease_s = lease_s
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._locks = store.folder / "owners"
         self._held = ExitStack()
         self._held.enter_context(locked(self._locks / self.owner))
-        self.renew()
 
     def close(self) -> None:
         """Let go of all jobs; others may take them at once."""
-        with transaction(self.store.connection):
-            self._forget(self.owner)
+        self.store.connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (self.owner,))
         (self._locks / self.owner).unlink(missing_ok=True)
         self._held.close()
-
-    def _forget(self, owner: str) -> None:
-        connection = self.store.connection
-        connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (owner,))
-        connection.execute("DELETE FROM schedulers WHERE owner = ?", (owner,))
-
-    # --- leases -----------------------------------------------------------------------------------
-
-    def renew(self) -> None:
-        """Keep the lease; to be called well before it is over."""
-        self.store.connection.execute(
-            "INSERT INTO schedulers(owner, until) VALUES (?, ?) "
-            "ON CONFLICT(owner) DO UPDATE SET until = excluded.until",
-            (self.owner, time.time() + self.lease_s),
-        )
 
     def take_jobs(self, job_id: str | None = None) -> None:
         """Become the owner of all jobs that have something to do and no living owner, or of one."""
         connection = self.store.connection
-        gone = self._gone()
-        nobodys = "SELECT 1 FROM jobs WHERE unended > 0 AND owner IS NULL LIMIT 1"
-        if not gone and not connection.execute(nobodys).fetchone():
-            return
-        with transaction(connection):
-            for owner in gone:
-                self._forget(owner)
+        owners = connection.execute(
+            "SELECT DISTINCT owner FROM jobs WHERE unended > 0 AND owner IS NOT ?", (self.owner,)
+        ).fetchall()
+        gone = [owner for (owner,) in owners if owner is None or self._is_gone(owner)]
+        for owner in gone:
             connection.execute(
                 "UPDATE jobs SET owner = ? "
-                "WHERE unended > 0 AND owner IS NULL AND (? IS NULL OR job_id = ?)",
-                (self.owner, job_id, job_id),
+                "WHERE unended > 0 AND owner IS ? AND (? IS NULL OR job_id = ?)",
+                (self.owner, owner, job_id, job_id),
             )
-        for owner in gone:
-            (self._locks / owner).unlink(missing_ok=True)
+            if owner is not None:
+                (self._locks / owner).unlink(missing_ok=True)
 
-    def _gone(self) -> list[str]:
-        """Other schedulers whose time is up, or whose process has ended."""
-        others = self.store.connection.execute(
-            "SELECT owner, until FROM schedulers WHERE owner <> ?", (self.owner,)
-        ).fetchall()
-        now = time.time()
-        return [name for name, until in others if until < now or is_free(self._locks / name)]
+    def _is_gone(self, owner: str) -> bool:
+        path = self._locks / owner
+        return not path.exists() or is_free(path)
 
     @contextmanager
     def _own(self, run: RunRow) -> Iterator[tuple[sqlite3.Connection, RunRow]]:
         """A change of a run that is on a node in this attempt, and whose job is ours.
 
-        Gives the run as it is now; raises LeaseLost.
+        Gives the run as it is now; raises NotOurRun.
         """
         with transaction(self.store.connection) as connection:
             rows = self.store.select_runs(
                 "WHERE run_id = ? AND attempt = ? AND state IN ('starting', 'running') AND EXISTS "
-                "(SELECT 1 FROM jobs JOIN schedulers USING (owner) "
-                "WHERE jobs.job_id = runs.job_id AND owner = ? AND until > ?)",
-                run.run_id, run.attempt, self.owner, time.time(),
+                "(SELECT 1 FROM jobs WHERE jobs.job_id = runs.job_id AND owner = ?)",
+                run.run_id, run.attempt, self.owner,
             )  # fmt: skip
             if not rows:
-                raise LeaseLost(f"{run.launch_id} is no longer this scheduler's")
+                raise NotOurRun(f"{run.launch_id} is no longer this scheduler's")
             yield connection, rows[0]
 
     # --- what is there to do ----------------------------------------------------------------------

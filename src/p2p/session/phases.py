@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from p2p.agents.criteria_text import with_criteria, with_visual_criteria
+from p2p.agents.intent_elicitor import with_criteria, with_visual_criteria
 from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
 from p2p.event_log import span
 from p2p.files import read_text, write_text

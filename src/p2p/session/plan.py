@@ -17,7 +17,13 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import IterationPlan
 from p2p.session.search import candidate_count
 from p2p.session.stopping import TrainingUnavailable
-from p2p.training.checkpoints import FILE_NAME, ResumeError, checkpoint_dir, environment_widths
+from p2p.training.checkpoints import (
+    FILE_NAME,
+    ResumeError,
+    checkpoint_dir,
+    environment_widths,
+    state_for,
+)
 from p2p.training.hp_presets import quick_config
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy, PolicyFileError
@@ -158,7 +164,7 @@ def _place_policy(path: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]
 def _misfit(policy: Policy, config: TrainConfig) -> str:
     if config.algorithm != "ppo" or choose_backend(config) != "fast":
         return "only PPO and SAC of the fast backend can continue a policy's training"
-    widths = environment_widths(config.env_id, observe_time=config.observe_time)
+    widths = environment_widths(config)
     if policy.shape != NetworkShape.from_config(config, *widths):
         return "its network or its observation is another one"
     if policy.normalize_obs != config.normalize_obs:
@@ -170,8 +176,6 @@ def _continue(
     state: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]], reward_code: str
 ) -> None:
     """Continue a run with its own seed; with another one it would do the very same."""
-    from p2p.training.base_trainer import state_for
-
     earlier = IterationRecord(state.parent.parent)
     for run, config in runs:
         if run.config.exists() or _discontinuity(earlier, config, reward_code):

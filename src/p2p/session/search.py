@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from p2p.agents.gradients import falling, rising_share
-from p2p.agents.reward_source import reward_digest
-from p2p.agents.reward_weights import reweighted, terms_serving
+from p2p.agents.reward_source import reward_digest, reweighted, terms_serving
 from p2p.contracts import (
     AuthoredCode,
     AuthoringStep,
@@ -247,8 +246,7 @@ class CandidateSearch:
 
     def _continue_parent(self, child: RewardCandidate) -> None:
         """Give a mutation its parent's training state, where it has not begun its own."""
-        from p2p.training.base_trainer import state_for
-        from p2p.training.checkpoints import FILE_NAME
+        from p2p.training.checkpoints import FILE_NAME, state_for
 
         run, parent = self._first_run(child.name), self._first_run(child.parent)
         if run.config.exists() or not (parent.work_dir / FILE_NAME).is_file():
@@ -375,7 +373,7 @@ def _waits_at(run: IterationRecord, step: int) -> bool:
 
 def rung_step(train: TrainConfig, rung: Rung) -> int:
     """The step to train to: that of the evaluation at or after the rung's share."""
-    from p2p.training.base_trainer import evaluation_steps
+    from p2p.training.training_loop import evaluation_steps
 
     steps = evaluation_steps(train)
     return steps[max(0, math.ceil(rung.share * len(steps)) - 1)]

@@ -8,6 +8,7 @@ written last.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from p2p import files
-from p2p.config import TrainConfig, engine_of
+from p2p.config import EnvOptions, TrainConfig, engine_of
 from p2p.contracts import ROLLOUT_LABELS, EvalReady
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, copy_result, read_arrays, read_result
@@ -31,7 +33,7 @@ from p2p.training.policies.sb3_export import save_sb3_zip
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -87,7 +89,7 @@ def publish_checkpoint(
 def _check_shapes(
     message: EvalReady, config: TrainConfig, policy: Policy, episodes: Mapping[str, RecordedEpisode]
 ) -> None:
-    obs_dim, action_dim = environment_widths(config.env_id, observe_time=config.observe_time)
+    obs_dim, action_dim = environment_widths(config)
     expected = NetworkShape.from_config(config, obs_dim, action_dim), config.observe_time
     if (policy.shape, policy.observe_time) != expected:
         raise UntrustedResultError(f"{message.policy_file}: not a policy of this run")
@@ -97,16 +99,21 @@ def _check_shapes(
             raise UntrustedResultError(f"the {label} episode is not one of {config.env_id}")
 
 
-@cache
-def environment_widths(env_id: str, *, observe_time: bool = False) -> tuple[int, int]:
+def environment_widths(config: TrainConfig) -> tuple[int, int]:
     """Numbers of an observation and of an action."""
+    obs_dim, action_dim = _widths(config.env_id)
+    return obs_dim + config.observe_time, action_dim
+
+
+@cache
+def _widths(env_id: str) -> tuple[int, int]:
     if is_engine(engine_of(env_id)):
         from p2p.training.env_spec import get_env_spec
 
         spec = get_env_spec(env_id)
-        return spec.obs_dim + observe_time, spec.action_dim
+        return spec.obs_dim, spec.action_dim
     # Some have no time limit of their own.
-    env = make_single(env_id, max_episode_steps=1, observe_time=observe_time)
+    env = make_single(EnvOptions(env_id, max_episode_steps=1))
     try:
         spaces = env.observation_space, env.action_space
         return prod(spaces[0].shape or ()), prod(spaces[1].shape or ())
@@ -166,6 +173,20 @@ START_POLICY = "start_policy.safetensors"
 """In the sandbox's folder: the policy that training starts from, where there is one."""
 
 
+Arrays = dict[str, "NDArray[Any]"]
+
+
+def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Put a part's arrays under a name of their own."""
+    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def part(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The arrays that `prefixed` put there."""
+    start = f"{prefix}/"
+    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
+
+
 class ResumeError(ValueError):
     """There is a state, but this run cannot continue from it."""
 
@@ -221,6 +242,16 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def state_names(folder: Path) -> Collection[str]:
+    """The names of the arrays of a saved state, without reading them; none if there is none."""
+    try:
+        with files.open_data(folder / FILE_NAME, MAX_STATE_BYTES) as stream:
+            header: object = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    except (OSError, ValueError):  # `load_state` says what is wrong with it
+        return ()
+    return header if isinstance(header, dict) else ()
+
+
 def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
     """Arrays and meta as saved; None if there is no state. Raises ResumeError if it is damaged."""
     from safetensors import SafetensorError
@@ -240,3 +271,53 @@ def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] |
     if not isinstance(meta, dict):
         raise ResumeError(f"{path.name} cannot be read: its metadata is not a mapping")
     return arrays, meta
+
+
+def identity_of(config: TrainConfig, reward_code: str) -> dict[str, Any]:
+    """What a state says of its run, for `_is_state_of`."""
+    digest = hashlib.sha256(reward_code.encode()).hexdigest()
+    return {"config": config.model_dump(mode="json"), "reward": digest}
+
+
+def is_state_of(meta: Mapping[str, Any], config: TrainConfig, reward_code: str) -> bool:
+    """Whether this run gives the results of the one that a state is of, and may continue it.
+
+    A field that the state does not know has its default. Older states have a fingerprint of all
+    fields instead: they are known by the config.json beside them alone.
+    """
+    if "fingerprint" in meta:
+        return True
+    try:
+        known = TrainConfig.model_validate(meta.get("config"))
+    except ValidationError:
+        return False
+    # How many threads step makes no difference, so a resumed run may have other cores.
+    differs = set(config.differences(known)) - {"num_threads"}
+    return not differs and meta.get("reward") == identity_of(config, reward_code)["reward"]
+
+
+def state_for(
+    config: TrainConfig, reward_code: str, source: Path, target: Path, *, same_reward: bool = False
+) -> None:
+    """Let another run continue where this one stands; raises ResumeError.
+
+    Args:
+        config: Of the other run; but for its name and its length, the same.
+        reward_code: Its reward, with the same terms.
+        source: The folder with the state.
+        target: The other run's.
+        same_reward: Whether this run has that reward, too.
+    """
+    saved = load_state(source)
+    if saved is None:
+        raise ResumeError(f"{source} has no state to continue from")
+    arrays, meta = saved
+    if not same_reward:  # past steps to learn from have the rewards of the one that took them
+        arrays = {name: array for name, array in arrays.items() if not name.startswith("replay/")}
+    meta = {name: value for name, value in meta.items() if name != "fingerprint"}
+    meta |= identity_of(config, reward_code)
+    iteration = meta.get("iteration")
+    if not isinstance(iteration, int) or not 0 <= iteration < config.num_iterations:
+        raise ResumeError(f"{source.name} holds a state with which nothing is left to be trained")
+    step = iteration * config.batch_size
+    adopt_state(target, save_state(target, step, arrays, meta))

@@ -36,39 +36,30 @@ SOURCES = ("ppo.py", "policies/network.py")
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateSettings:
-    """The hyperparameters that an update is compiled for."""
-
-    minibatch_size: int
-    learning_rate: float = 3e-4
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
-    clip_coef: float = 0.2
-    clip_vloss: bool = False
-    norm_adv: bool = True
-    ent_coef: float = 0.0
-    vf_coef: float = 0.5
-    max_grad_norm: float = 0.5
-    target_kl: float | None = None
-
-    @classmethod
-    def from_config(cls, config: TrainConfig) -> UpdateSettings:
-        return cls(**{name: getattr(config, name) for name in cls.__slots__})
-
-
-@dataclass(frozen=True, slots=True)
 class UpdateProgram:
+    """What an update is compiled for: shapes, and what it does. Rates and weights are arguments."""
+
     shape: NetworkShape
-    settings: UpdateSettings
     num_steps: int
     num_envs: int
     epochs: int
+    minibatch_size: int
+    norm_adv: bool = True
+    clip_vloss: bool = False
+    stops_early: bool = False
 
     @classmethod
     def from_config(cls, config: TrainConfig, obs_dim: int, action_dim: int) -> UpdateProgram:
-        shape = NetworkShape.from_config(config, obs_dim, action_dim)
-        settings = UpdateSettings.from_config(config)
-        return cls(shape, settings, config.num_steps, config.num_envs, config.update_epochs)
+        return cls(
+            shape=NetworkShape.from_config(config, obs_dim, action_dim),
+            num_steps=config.num_steps,
+            num_envs=config.num_envs,
+            epochs=config.update_epochs,
+            minibatch_size=config.minibatch_size,
+            norm_adv=config.norm_adv,
+            clip_vloss=config.clip_vloss,
+            stops_early=config.target_kl is not None,
+        )
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -76,9 +67,9 @@ class UpdateProgram:
     @classmethod
     def from_json(cls, text: bytes) -> UpdateProgram:
         fields: dict[str, Any] = json.loads(text)
-        shape, settings = fields.pop("shape"), fields.pop("settings")
+        shape = fields.pop("shape")
         shape["net_arch"] = tuple(shape["net_arch"])
-        return cls(NetworkShape(**shape), UpdateSettings(**settings), **fields)
+        return cls(NetworkShape(**shape), **fields)
 
     def key(self) -> str:
         words = json.dumps([asdict(self), *_machine()], sort_keys=True)
@@ -128,7 +119,7 @@ def _compile(program: UpdateProgram, folder: Path, environment: dict[str, str]) 
     subprocess.run(
         python_command(COMPILER),
         input=program.to_json(),
-        env=from_anywhere({**inherited, **environment, **reading(made), **WRITING}),
+        env=from_anywhere({**inherited, **environment, **cache_variables(made), **WRITING}),
         cwd=NEUTRAL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -147,7 +138,7 @@ WRITING = {
 }
 
 
-def reading(folder: Path) -> dict[str, str]:
+def cache_variables(folder: Path) -> dict[str, str]:
     """Environment variables with which JAX looks there, and never writes."""
     return {
         "JAX_COMPILATION_CACHE_DIR": str(folder),

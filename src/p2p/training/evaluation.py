@@ -1,9 +1,10 @@
-"""What a policy does when it does its best: deterministic episodes on fixed seeds.
+"""Episodes: those of training as they are counted, and what a policy does when it does its best.
 
-Seeds: episode e of an evaluation starts from `seed + e`, the same at every checkpoint and in every
-run, so that curves and configurations compare on equal starts. Training rows are seeded from
-TrainConfig.seed, below 2**32; evaluation seeds begin there, so no episode is both trained on and
-measured. A confirmation on held-out seeds takes another block of `evaluation_seed`.
+Evaluation is deterministic, on fixed seeds: episode e starts from `seed + e`, the same at every
+checkpoint and in every run, so that curves and configurations compare on equal starts. Training
+rows are seeded from TrainConfig.seed, below 2**32; evaluation seeds begin there, so no episode is
+both trained on and measured. A confirmation on held-out seeds takes another block of
+`evaluation_seed`.
 
 `evaluate` plays with a reward: inside the sandbox only. `play_episodes` plays for judges, without
 any reward code, so it needs no sandbox; the `reward` column is then the environment's own.
@@ -13,9 +14,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from p2p.contracts import ROLLOUT_LABELS, EvalResult
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.batched_env import trial_range
-from p2p.training.reward.calls import Transition
+from p2p.training.reward_runner import Transition
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import (
     ENV_REWARD,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.training.envs.batched_env import BatchedEnv
     from p2p.training.policies.policy import Policy
-    from p2p.training.reward.runner import RewardRunner
+    from p2p.training.reward_runner import RewardRunner
+
 
 F64 = NDArray[np.float64]
 Act = Callable[[F64], NDArray[np.float32]]
@@ -129,20 +131,14 @@ def play_episodes(
     """As `record_episodes`, but with only a few of them in memory at a time."""
     rows = min(PLAYED_ROWS, episodes) if isinstance(act, str) else PLAYED_ROWS
     if is_engine(config.engine):
-        from p2p.training.engines.playing import play_in_engine
+        from p2p.training.engines.facts import play_in_engine
 
         yield from play_in_engine(config, act, rows=rows, episodes=episodes, seed=seed)
         return
     from p2p.training.vec_env import make_batched_env
 
-    env = make_batched_env(
-        config.env_id,
-        rows,
-        max_episode_steps=config.max_episode_steps,
-        terminate_when_unhealthy=config.terminate_when_unhealthy,
-        observe_time=config.observe_time,
-        quantities=QUANTITIES,
-    )
+    options = replace(config.env_options(), side_info=True, quantities=QUANTITIES, num_threads=1)
+    env = make_batched_env(options, rows)
     try:
         yield from play_rounds(env, act, episodes=episodes, seed=seed)
     finally:
@@ -346,3 +342,88 @@ class _Recorder:
 def _small(value: NDArray[Any]) -> NDArray[Any]:
     """A copy: float32, or as it is if not a float."""
     return value.astype(np.float32 if value.dtype.kind == "f" else value.dtype)
+
+
+class EpisodeLog:
+    """Sums rewards over episodes and keeps the last `window` of those that ended."""
+
+    def __init__(self, num_envs: int, window: int) -> None:
+        self.window, self.total = window, 0
+        """Episodes ended so far."""
+        self._names: tuple[str, ...] = ()
+        # Of episodes under way, per environment: return, each term, length.
+        self._open: NDArray[np.float64] = np.zeros((2, num_envs))
+        self._ended: deque[NDArray[np.float64]] = deque(maxlen=window)
+
+    def add(
+        self,
+        rewards: NDArray[np.float64],
+        terms: Mapping[str, NDArray[np.float64]],
+        dones: NDArray[np.bool_],
+    ) -> int:
+        """Take in a rollout, every array (T, N); return how many episodes ended in it."""
+        self._name(tuple(terms))
+        steps, num_envs = rewards.shape
+        rows = np.stack([rewards, *terms.values(), np.ones_like(rewards)])
+        flat = rows.transpose(0, 2, 1).reshape(len(rows), -1)  # environment by environment
+        last = dones.T.copy()
+        last[:, -1] = True
+        ends = np.flatnonzero(last)
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        sums = np.add.reduceat(flat, starts, axis=1)
+        first = np.searchsorted(starts, np.arange(num_envs) * steps)
+        sums[:, first] += self._open
+        closed = dones.T.ravel()[ends]
+        final = np.append(first[1:], len(starts)) - 1
+        self._open = np.where(closed[final], 0.0, sums[:, final])
+        finished = np.flatnonzero(closed)
+        in_time = finished[np.argsort(ends[finished] % steps, kind="stable")]
+        self._ended.extend(sums[:, i] for i in in_time)
+        self.total += len(finished)
+        return len(finished)
+
+    def extend(self, names: tuple[str, ...], ended: NDArray[np.float64], count: int) -> int:
+        """Take in the last of `count` episodes that ended, summed elsewhere: (E, 2 + terms)."""
+        self._name(names)
+        self._ended.extend(ended)
+        self.total += count
+        return count
+
+    def metrics(self) -> dict[str, float]:
+        """Over the window: returns, mean length, mean sum of each term; empty before an end."""
+        if not self._ended:
+            return {}
+        ended = np.array(self._ended)
+        returns, terms = ended[:, 0], ended[:, 1:-1].mean(axis=0)
+        values = {
+            "episodic_return": returns.mean(),
+            "episodic_return_std": returns.std(),
+            "episodic_return_min": returns.min(),
+            "episodic_return_max": returns.max(),
+            "episode_length": ended[:, -1].mean(),
+        }
+        values |= {f"reward_term_{n}": v for n, v in zip(self._names, terms, strict=True)}
+        return {name: float(value) for name, value in values.items()}
+
+    def restart(self) -> None:
+        """Forget the episodes under way: new ones begin everywhere."""
+        self._open = np.zeros_like(self._open)
+
+    def state(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
+        ended = np.array(self._ended).reshape(-1, len(self._open))
+        return {"open": self._open, "ended": ended}, {"total": self.total, "names": self._names}
+
+    def load_state(
+        self, arrays: Mapping[str, NDArray[np.float64]], meta: Mapping[str, Any]
+    ) -> None:
+        self.total, self._names = int(meta["total"]), tuple(meta["names"])
+        self._open = arrays["open"].copy()
+        self._ended.clear()
+        self._ended.extend(arrays["ended"].copy())
+
+    def _name(self, names: tuple[str, ...]) -> None:
+        if self._names != names:
+            if self._names:
+                raise ValueError(f"reward terms were {self._names}, now {names}")
+            self._names = names
+            self._open = np.zeros((len(names) + 2, self._open.shape[1]))

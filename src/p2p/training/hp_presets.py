@@ -1,13 +1,10 @@
-"""PPO hyperparameters that are known to work, for each environment.
-
-The values are those that RL Baselines3 Zoo publishes for PPO (hyperparams/ppo.yml). The zoo tuned
-with one environment; here the same number of steps per update is collected from several side by
-side, with the same minibatch size, so that an update sees as much data as it was tuned for.
-"""
+"""Settings that are known to work for each environment, from `presets.toml`."""
 
 from __future__ import annotations
 
 import math
+import tomllib
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from p2p.config import TUNABLE_BOUNDS, TrainConfig, engine_of
@@ -19,83 +16,33 @@ from p2p.training.engines.table import is_engine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NUM_ENVS = 8
 _SHORTEST_ROLLOUT = 16
 _FASTEST_RATE = TUNABLE_BOUNDS["learning_rate"][1]
+_TABLES: Mapping[str, Any] = tomllib.loads(
+    files("p2p.training").joinpath("presets.toml").read_text("utf-8")
+)
 
 
-def _tuned(
-    *, batch: int, minibatch: int, num_envs: int = _NUM_ENVS, **fields: Any
-) -> dict[str, Any]:
-    return {
-        "num_envs": num_envs,
-        "num_steps": batch // num_envs,
-        "num_minibatches": batch // minibatch,
-        "clip_vloss": False,
-        "normalize_obs": True,
-        "normalize_reward": True,
-        **fields,
-    }
+def _read_table(name: str) -> dict[str, dict[str, Any]]:
+    """Each row of a table, with the fields of the styles that it is like."""
+    rows = {}
+    for key, row in _TABLES[name].items():
+        fields: dict[str, Any] = {}
+        for style in row.get("like", ()):
+            fields |= _TABLES["style"][style]
+        fields |= {field: value for field, value in row.items() if field != "like"}
+        rows[key] = {f: tuple(v) if isinstance(v, list) else v for f, v in fields.items()}
+    return rows
 
 
-_WIDE: Mapping[str, Any] = {
-    "net_arch": (256, 256),
-    "activation": "relu",
-    "ortho_init": False,
-    "log_std_init": -2.0,
-}
-"""The network that the zoo gives to some of the environments; the others have SB3's own."""
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "HalfCheetah": _tuned(
-        batch=512, minibatch=64, update_epochs=20, learning_rate=2.0633e-05, gamma=0.98,
-        gae_lambda=0.92, clip_coef=0.1, ent_coef=0.000401762, vf_coef=0.58096, max_grad_norm=0.8,
-        **_WIDE,
-    ),
-    "Ant": _tuned(
-        # The defaults of Stable-Baselines3: the zoo keeps its tuned values only as a comment.
-        batch=2048, minibatch=64, update_epochs=10, learning_rate=3e-4, gamma=0.99, gae_lambda=0.95,
-        clip_coef=0.2, ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
-    ),
-    "Hopper": _tuned(
-        batch=512, minibatch=32, update_epochs=5, learning_rate=9.80828e-05, gamma=0.999,
-        gae_lambda=0.99, clip_coef=0.2, ent_coef=0.00229519, vf_coef=0.835671, max_grad_norm=0.7,
-        **_WIDE,
-    ),
-    "Walker2d": _tuned(
-        batch=512, minibatch=32, update_epochs=20, learning_rate=5.05041e-05, gamma=0.99,
-        gae_lambda=0.95, clip_coef=0.1, ent_coef=0.000585045, vf_coef=0.871923, max_grad_norm=1.0,
-    ),
-    "Humanoid": _tuned(
-        batch=512, minibatch=256, update_epochs=5, learning_rate=3.56987e-05, gamma=0.95,
-        gae_lambda=0.9, clip_coef=0.3, ent_coef=0.00238306, vf_coef=0.431892, max_grad_norm=2.0,
-        total_timesteps=10_000_000, **_WIDE,
-    ),
-    "HumanoidStandup": _tuned(
-        batch=512, minibatch=32, update_epochs=20, learning_rate=2.55673e-05, gamma=0.99,
-        gae_lambda=0.9, clip_coef=0.3, ent_coef=3.62109e-06, vf_coef=0.430793, max_grad_norm=0.7,
-        total_timesteps=10_000_000, **_WIDE,
-    ),
-    "Swimmer": _tuned(
-        num_envs=4, batch=4096, minibatch=256, update_epochs=10, learning_rate=6e-4, gamma=0.9999,
-        gae_lambda=0.98, clip_coef=0.2, ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
-    ),
-    "Reacher": _tuned(
-        batch=512, minibatch=32, update_epochs=5, learning_rate=0.000104019, gamma=0.9,
-        gae_lambda=1.0, clip_coef=0.3, ent_coef=7.52585e-08, vf_coef=0.950368, max_grad_norm=0.9,
-    ),
-    "InvertedPendulum": _tuned(
-        # The zoo asks for minibatches of 64, but an update has 32 steps: one minibatch.
-        num_envs=2, batch=32, minibatch=32, update_epochs=5, learning_rate=0.000222425, gamma=0.999,
-        gae_lambda=0.9, clip_coef=0.4, ent_coef=1.37976e-07, vf_coef=0.19816, max_grad_norm=0.3,
-    ),
-    "InvertedDoublePendulum": _tuned(
-        # As above: 512 asked for, 128 there.
-        batch=128, minibatch=128, update_epochs=10, learning_rate=0.000155454, gamma=0.98,
-        gae_lambda=0.8, clip_coef=0.4, ent_coef=1.05057e-06, vf_coef=0.695929, max_grad_norm=0.5,
-    ),
-}  # fmt: skip
-"""By the name of the environment without its version; the zoo has none for Pusher."""
+PRESETS = _read_table("preset")
+"""What RL Baselines3 Zoo publishes for PPO."""
+QUICK = _read_table("quick")
+"""What learns a first recognisable motion in little time."""
+EVALUATION: Mapping[str, Any] = _read_table("style")["evaluation"]
+"""Of the runs of a session."""
+_QUICK_PPO, _QUICK_OTHERS = _read_table("quick_ppo"), _read_table("quick_other")
+_QUICK_MINIBATCHES, _SMALLEST_MINIBATCH = 16, 128
 
 
 def preset_for(env_id: str) -> dict[str, Any]:
@@ -117,7 +64,7 @@ GPU_UPDATES = math.ceil(GPU_STEPS / (GPU_ENVS * GPU_ROLLOUT))
 """No more than these where fewer environments are asked for, or it would take hours."""
 
 
-def _on_gpu(base: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _gpu_settings(base: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """What an engine's settings become where there is a GPU, unless the CPU is asked for."""
     if fields.get("device", "auto") == "cpu" or not gpu.present():
         return {}
@@ -151,7 +98,7 @@ def _largest_divisor(number: int, limit: int) -> int:
     return next(d for d in range(max(1, min(limit, number)), 0, -1) if number % d == 0)
 
 
-def _spread(base: TrainConfig, num_envs: int) -> dict[str, Any]:
+def _fit_rollout(base: TrainConfig, num_envs: int) -> dict[str, Any]:
     """The rollout of `base` from another number of environments.
 
     The steps per update stay as they are, unless too few would be left for each environment.
@@ -160,7 +107,7 @@ def _spread(base: TrainConfig, num_envs: int) -> dict[str, Any]:
     return {"num_envs": num_envs, "num_steps": num_steps}
 
 
-def _minibatches(base: TrainConfig, num_envs: int, num_steps: int) -> dict[str, Any]:
+def _fit_minibatches(base: TrainConfig, num_envs: int, num_steps: int) -> dict[str, Any]:
     """Fit an update of another size.
 
     The minibatch keeps its size; where the update has grown it grows with the square root of that,
@@ -193,97 +140,23 @@ def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
     minibatches (and, for larger updates, the learning rate) follow, unless they are given too.
     """
     if overrides.get("algorithm", "ppo") == "sac":
-        return TrainConfig.model_validate({"env_id": env_id, **_sac(1_000_000), **overrides})
+        return TrainConfig.model_validate(
+            {"env_id": env_id, **_QUICK_OTHERS["sac"], "total_timesteps": 1_000_000, **overrides}
+        )
     _check_given(env_id, overrides)
     if is_engine(engine_of(env_id)):
         own = preset_for(env_id)
-        return _engine_config({"env_id": env_id, **own, **_on_gpu(own, overrides), **overrides})
+        return _engine_config(
+            {"env_id": env_id, **own, **_gpu_settings(own, overrides), **overrides}
+        )
     base = TrainConfig.model_validate({"env_id": env_id, **preset_for(env_id)})
     fitted: dict[str, Any] = {}
     if overrides.get("num_envs", base.num_envs) != base.num_envs:
-        fitted |= _spread(base, int(overrides["num_envs"]))
+        fitted |= _fit_rollout(base, int(overrides["num_envs"]))
     shape = {"num_envs": base.num_envs, "num_steps": base.num_steps, **fitted, **overrides}
     if shape["num_envs"] * shape["num_steps"] != base.batch_size:
-        fitted |= _minibatches(base, shape["num_envs"], shape["num_steps"])
+        fitted |= _fit_minibatches(base, shape["num_envs"], shape["num_steps"])
     return base.with_updates(**{**fitted, **overrides})
-
-
-# --- quick learning -----------------------------------------------------------------------------
-
-
-_QUICK_MINIBATCHES, _SMALLEST_MINIBATCH = 16, 128
-
-
-EVALUATION: Mapping[str, Any] = {
-    "num_eval_envs": 8, "num_eval_rounds": 1, "judgment_select": "best",
-}  # fmt: skip
-"""Of the runs of a session: a curve to see where it goes, whose best point counts, since the last
-may be a stumble."""
-
-
-def _quick(steps: int, **others: Any) -> dict[str, Any]:
-    return {
-        "algorithm": "ppo",
-        "total_timesteps": steps,
-        "num_envs": 16,
-        "num_steps": 128,
-        "update_epochs": 10,
-        "learning_rate": 6e-4,
-        "gamma": 0.98,
-        "gae_lambda": 0.95,
-        "log_std_init": -1.0,
-        **EVALUATION,
-        **others,
-    }
-
-
-def _sac(steps: int) -> dict[str, Any]:
-    """Updates cost most of its time, so its steps are fewer than PPO's."""
-    return {
-        "algorithm": "sac",
-        "total_timesteps": steps,
-        "num_envs": 16,
-        "num_steps": 128,
-        "net_arch": (128, 128),
-        "learning_rate": 5e-4,
-        "gamma": 0.99,
-        **EVALUATION,
-    }
-
-
-_CAREFUL: Mapping[str, Any] = {"gamma": 0.99, "num_steps": 256, "learning_rate": 3e-4}
-"""For many joints: with smaller updates at a higher rate, each moves the policy far too much (a KL
-divergence of 0.1 to 0.5 on Ant, against 0.02), and it forgets how to stay up."""
-
-_BOLD: Mapping[str, Any] = {"gamma": 0.99, "learning_rate": 3e-4, "log_std_init": 0.0}
-"""For what falls at the first wrong move: with a third of the noise and twice the rate, a Hopper
-settles within 100,000 steps on two hops and a fall."""
-
-QUICK: Mapping[str, Mapping[str, Any]] = {
-    "HalfCheetah": _quick(300_000),
-    "Ant": _quick(600_000, **_CAREFUL),
-    "Hopper": _quick(400_000, **_BOLD),
-    "Walker2d": _quick(600_000, **_BOLD),
-    "Humanoid": _sac(300_000),  # PPO does not learn to stand in a million steps
-    "HumanoidStandup": _sac(150_000),
-    "Swimmer": _quick(400_000, gamma=0.9999, gae_lambda=0.98, log_std_init=0.0),
-    "Reacher": _quick(200_000, gamma=0.95),
-    "Pusher": _quick(800_000, gamma=0.95),
-    "InvertedPendulum": _quick(60_000, **_BOLD),
-    "InvertedDoublePendulum": _quick(250_000, **_BOLD),
-}
-"""Measured with the rewards of the built-in author: enough steps to see a motion, on one core in
-a minute or a few. By the name of the environment without its version."""
-_QUICK_PPO: Mapping[str, Mapping[str, Any]] = {
-    "Humanoid": _quick(1_000_000, **_CAREFUL),
-    "HumanoidStandup": _quick(500_000, **_CAREFUL),
-}
-"""Where QUICK has SAC, and PPO is asked for."""
-_QUICK_OTHERS: Mapping[str, Mapping[str, Any]] = {
-    "ppo": _quick(500_000, gamma=0.99),
-    "sac": _sac(300_000),
-}
-"""By algorithm: for environments and algorithms that are not in QUICK."""
 
 
 def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
@@ -296,7 +169,7 @@ def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
         _check_given(env_id, overrides)
         own = preset_for(env_id)
         steps = {"total_timesteps": ENGINE_STEPS}
-        quick = {**own, **steps, **_on_gpu(own, overrides), **EVALUATION}
+        quick = {**own, **steps, **_gpu_settings(own, overrides), **EVALUATION}
         return _engine_config({"env_id": env_id, **quick, **overrides})
     name = env_id.rpartition("-v")[0] or env_id
     row = QUICK.get(name, _QUICK_OTHERS["ppo"])

@@ -1,4 +1,4 @@
-"""The backend of GPU simulators: rsl_rl's PPO over an engine's environments.
+"""rsl_rl's PPO as a learner, over the environments of a GPU simulator.
 
 Observations, actions and the network stay on the engine's device. The actor sees the group `actor`,
 the critic `critic`, as the engine's own configuration has it; the reward sees what the actor does.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import os
-import random
-import time
-from typing import Any
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -22,116 +22,67 @@ from rsl_rl.models import MLPModel
 from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 
-from p2p.training.base_trainer import (
-    ADVICE,
-    BaseTrainer,
-    TrainContext,
-    TrainingDivergedError,
-    part,
-    prefixed,
-)
+from p2p.training.checkpoints import Arrays, part, prefixed
 from p2p.training.engines.engine_env import EngineEnv, Groups, Reached
-from p2p.training.policies.network import NetworkShape, explained_variance, gaussian_shift
+from p2p.training.policies.network import explained_variance, gaussian_shift
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.calls import TOTAL, Transition
-from p2p.training.reward.tensors import TensorTransition, decide_tensors
 from p2p.training.reward_function import RewardError
+from p2p.training.reward_runner import TOTAL, Transition
+from p2p.training.reward_tensors import TensorTransition, decide_tensors
+from p2p.training.torch_states import (
+    load_adam,
+    load_generators,
+    load_weights,
+    save_adam,
+    save_generators,
+    save_weights,
+    to_array,
+    to_tensor,
+)
+from p2p.training.training_loop import ADVICE, Metrics, TrainingDivergedError, TrainingLoop
 
-Arrays = dict[str, NDArray[Any]]
+if TYPE_CHECKING:
+    from p2p.config import TrainConfig
+
 NEVER_CLIPPED = 1e6
 """rsl_rl does not clip normalised observations."""
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 GROUPS = {"actor": ["actor"], "critic": ["critic"]}
 
 
-def train(ctx: TrainContext) -> None:
-    """Train to the end, continuing from a state in ctx.folder."""
-    torch.set_num_threads(ctx.config.num_threads or len(os.sched_getaffinity(0)))
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as the engines' own training
-    RslRlTrainer(ctx).run()
+class RslRl:
+    """rsl_rl's PPO; actor, critic and storage stay on the engine's device."""
 
+    backend: Literal["rsl_rl"] = "rsl_rl"
 
-class RslRlTrainer(BaseTrainer):
-    backend = "rsl_rl"
-    env_backend = "auto"
-    env: EngineEnv
-
-    def __init__(self, ctx: TrainContext) -> None:
-        super().__init__(ctx)
+    def __init__(self, loop: TrainingLoop) -> None:
+        assert isinstance(loop.env, EngineEnv)
+        self.loop, self.config, self.env, self.reward = loop, loop.config, loop.env, loop.reward
+        torch.set_num_threads(loop.config.num_threads or len(os.sched_getaffinity(0)))
+        torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as the engines' own training
         self.on_tensors, why = decide_tensors(
-            ctx.reward_code, self.env, self.reward, engine=self.config.engine
+            loop.ctx.reward_code, self.env, self.reward, engine=self.config.engine
         )
         copies = f"the reward is called through NumPy copies: {why}" if why else ""
         # A resumed run has them in its note already.
-        notes = dict.fromkeys([f"on {self.env.device}", *self.note.split("; "), copies])
-        self.note = "; ".join(filter(None, notes))
-        seed = self.later_seed() if self.iteration else self.config.seed
-        self.groups = self.env.reset_tensors(seed)
-        self.algorithm = self._make_algorithm()
+        notes = dict.fromkeys([f"on {self.env.device}", *loop.note.split("; "), copies])
+        loop.note = "; ".join(filter(None, notes))
+        self.groups = self.env.reset_tensors(loop.restart_seed())
+        self.algorithm = make_algorithm(self.config, self.env, self._tensors(self.groups))
         self.open_sums: torch.Tensor | None = None
         """Of episodes under way, (1 + terms + 1, N): return, terms, length."""
         self.scale = RewardScale(self.config.num_envs, self.config.gamma, self.env.device)
         self.start = torch.ones(self.config.num_envs, dtype=torch.bool, device=self.env.device)
-        if self.saved is not None:
-            self._load(part("learner", self.saved[0]))
-            self.episodes.restart()  # environments are not saved, new episodes begin
+        if loop.saved is not None:
+            self._load(part("learner", loop.saved[0]))
+            loop.episodes.restart()  # environments are not saved, new episodes begin
 
-    def _make_algorithm(self) -> PPO:
-        config, device = self.config, self.env.device
-        observations = self._tensors(self.groups)
-        actions = self.env.single_action_space.shape[0]
-        network: dict[str, Any] = {
-            "hidden_dims": list(config.net_arch),
-            "activation": config.activation,
-            "obs_normalization": config.normalize_obs,
-        }
-        spread = {
-            "class_name": "GaussianDistribution",
-            "init_std": math.exp(config.log_std_init),
-            "std_type": "log",
-        }
-        actor = MLPModel(observations, GROUPS, "actor", actions, **network, distribution_cfg=spread)
-        critic = MLPModel(observations, GROUPS, "critic", 1, **network)
-        storage = RolloutStorage(
-            "rl", config.num_envs, config.num_steps, observations, [actions], device
-        )
-        algorithm = PPO(
-            actor,
-            critic,
-            storage,
-            num_learning_epochs=config.update_epochs,
-            num_mini_batches=config.num_minibatches,
-            clip_param=config.clip_coef,
-            gamma=config.gamma,
-            lam=config.gae_lambda,
-            value_loss_coef=config.vf_coef,
-            entropy_coef=config.ent_coef,
-            learning_rate=config.learning_rate,
-            max_grad_norm=config.max_grad_norm,
-            use_clipped_value_loss=config.clip_vloss,
-            schedule="fixed" if config.target_kl is None else "adaptive",
-            desired_kl=config.target_kl or 0.01,
-            device=device,
-        )
-        algorithm.train_mode()
-        return algorithm
-
-    def learn(self) -> None:
-        while self.iteration < self.last_iteration:
-            began = time.perf_counter()
-            with torch.no_grad():
-                ended = self._rollout()
-            collected = time.perf_counter()
-            metrics = self._update()
-            done = time.perf_counter()
-            self.finish_iteration(metrics, ended, collected - began, done - collected)
-
-    def _rollout(self) -> int:
-        """Fill the storage; returns how many episodes ended."""
+    @torch.no_grad()
+    def act(self, steps: int) -> tuple[int, int]:
+        """Fill the storage."""
         totals: list[torch.Tensor] = []
         terms: list[dict[str, torch.Tensor]] = []
         dones: list[torch.Tensor] = []
-        for _ in range(self.config.num_steps):
+        for _ in range(steps):
             observations = self._tensors(self.groups)
             actions = self.algorithm.act(observations)
             if self.on_tensors is None:
@@ -165,7 +116,7 @@ class RslRlTrainer(BaseTrainer):
             totals.append(total)
             terms.append(parts)
             dones.append(done)
-            self.alive("rollout")
+            self.loop.alive("rollout")
         self.algorithm.compute_returns(self._tensors(self.groups))
         names = tuple(terms[0])
         rows = [
@@ -173,7 +124,7 @@ class RslRlTrainer(BaseTrainer):
         ]
         values = torch.stack(rows)
         self._check(values, names)
-        return self._count_episodes(values, torch.stack(dones), names)
+        return steps, self._count_episodes(values, torch.stack(dones), names)
 
     def _check(self, values: torch.Tensor, names: tuple[str, ...]) -> None:
         """Raise RewardError if a total or a term of the rollout, (T, 1 + terms, N), is no number.
@@ -185,7 +136,7 @@ class RslRlTrainer(BaseTrainer):
             return
         step, term, row = (int(i) for i in (~finite).nonzero()[0])
         value, name = float(values[step, term, row]), (TOTAL, *names)[term]
-        at = self.iteration * self.config.num_steps + step
+        at = self.loop.iteration * self.config.num_steps + step
         raise RewardError(
             f"{name} is {value} (step {at}, environment {row})",
             term=name, step=at, row=row, value=value,
@@ -205,7 +156,8 @@ class RslRlTrainer(BaseTrainer):
             reached.append(self.open_sums.clone())
             self.open_sums *= ~dones[t]
         ended = torch.stack(reached).transpose(1, 2)[dones]
-        return self.episodes.extend(names, _numpy(ended[-self.episodes.window :]), len(ended))
+        episodes = self.loop.episodes
+        return episodes.extend(names, _numpy(ended[-episodes.window :]), len(ended))
 
     def _through_numpy(
         self, before: Groups, actions: torch.Tensor, reached: Reached
@@ -228,20 +180,20 @@ class RslRlTrainer(BaseTrainer):
         terms = {name: torch.as_tensor(v, dtype=single, device=device) for name, v in parts.items()}
         return torch.as_tensor(sums, dtype=single, device=device), terms, failed
 
-    def _update(self) -> dict[str, float]:
+    def update(self) -> list[Metrics]:
         algorithm, storage = self.algorithm, self.algorithm.storage
         seen = storage.observations.flatten(0, 1)
         old = self._gaussian(seen)
         explained = explained_variance(storage.values.flatten(), storage.returns.flatten(), torch)
-        self.alive("update")
+        self.loop.alive("update")
         losses = algorithm.update()
         new = self._gaussian(seen)
         shift = {name: float(value) for name, value in gaussian_shift(*old, *new, torch).items()}
         if not all(math.isfinite(value) for value in (*losses.values(), *shift.values())):
             raise TrainingDivergedError(
-                f"after {self.step} steps the policy is no longer finite; {ADVICE}"
+                f"after {self.loop.step} steps the policy is no longer finite; {ADVICE}"
             )
-        return {
+        metrics = {
             **shift,
             "policy_loss": losses["surrogate"],
             "value_loss": losses["value"],
@@ -251,6 +203,7 @@ class RslRlTrainer(BaseTrainer):
             "policy_std": float(torch.exp(new[1]).mean()),
             "learning_rate": float(algorithm.learning_rate),
         }
+        return [metrics]
 
     @torch.no_grad()
     def _gaussian(self, observations: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
@@ -261,80 +214,97 @@ class RslRlTrainer(BaseTrainer):
     def _tensors(self, groups: Groups) -> TensorDict:
         return TensorDict(dict(groups), batch_size=[self.config.num_envs])
 
+    def restart(self, seed: int | None = None) -> None:
+        self.groups = self.env.reset_tensors(seed)
+        self.start = torch.ones_like(self.start)
+        self.scale.returns.zero_()
+        self.open_sums = None
+
     def policy(self) -> Policy:
-        config, actor = self.config, self.algorithm.actor
-        obs_dim, action_dim = (
-            space.shape[0]
-            for space in (self.env.single_observation_space, self.env.single_action_space)
-        )
-        shape = NetworkShape.from_config(config, obs_dim, action_dim)
+        actor = self.algorithm.actor
         linear = [layer for layer in actor.mlp if isinstance(layer, torch.nn.Linear)]
-        tensors = {"log_std": _array(actor.distribution.log_std_param)}
-        for name, layer in zip([*shape.hidden("policy_net"), "action_net"], linear, strict=True):
-            tensors |= {f"{name}.weight": _array(layer.weight), f"{name}.bias": _array(layer.bias)}
-        mean, variance = np.zeros(obs_dim), np.ones(obs_dim)
-        if config.normalize_obs:
+        names = [f"mlp_extractor.policy_net.{2 * i}" for i in range(len(linear) - 1)]
+        tensors = {"log_std": to_array(actor.distribution.log_std_param)}
+        for name, layer in zip([*names, "action_net"], linear, strict=True):
+            tensors[f"{name}.weight"] = to_array(layer.weight)
+            tensors[f"{name}.bias"] = to_array(layer.bias)
+        statistics = None
+        if self.config.normalize_obs:
             normalizer = actor.obs_normalizer
-            mean = _array(normalizer.mean).astype(np.float64)
-            variance = (_array(normalizer.std).astype(np.float64) + normalizer.eps) ** 2
-        unbounded = np.full(action_dim, np.inf, np.float32)
-        return Policy(
-            shape=shape,
-            tensors=tensors,
-            obs_mean=mean,
-            obs_var=variance,
-            action_low=-unbounded,
-            action_high=unbounded,
-            obs_clip=NEVER_CLIPPED,
-            obs_epsilon=0.0,
-            normalize_obs=config.normalize_obs,
-            env_id=config.env_id,
-            observe_time=config.observe_time,
+            mean, std = (to_array(x).astype(np.float64) for x in (normalizer.mean, normalizer.std))
+            statistics = SimpleNamespace(mean=mean, var=(std + normalizer.eps) ** 2)
+        unbounded = np.full(len(tensors["log_std"]), np.inf, np.float32)
+        clip = {"obs_clip": NEVER_CLIPPED, "obs_epsilon": 0.0}
+        return Policy.from_training(
+            self.config, tensors, statistics, (-unbounded, unbounded), **clip
         )
 
-    def _evaluate(self, policy: Policy) -> None:
-        # The engine's generators are the process's: evaluation must not rewind those of training.
-        states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        super()._evaluate(policy)
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        random.setstate(states[2])
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
-        if self.env.shares_simulation:  # between two rollouts, so that no episode goes on falsely
-            self.groups = self.env.reset_tensors()
-            self.start = torch.ones_like(self.start)
-            self.scale.returns.zero_()
-            self.open_sums = None
-
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> Arrays:
         algorithm = self.algorithm
-        arrays: Arrays = {"rng": torch.get_rng_state().numpy(), "scale": self.scale.state()}
-        arrays["learning_rate"] = np.array([algorithm.learning_rate])
-        for name in ("actor", "critic"):
-            weights = getattr(algorithm, name).state_dict()
-            arrays |= {f"{name}/{key}": _array(value) for key, value in weights.items()}
-        for index, moments in algorithm.optimizer.state_dict()["state"].items():
-            arrays |= {f"adam/{index}/{key}": _array(moments[key]) for key in MOMENTS}
+        parts: Mapping[str, Arrays] = {
+            "actor": save_weights(algorithm.actor),
+            "critic": save_weights(algorithm.critic),
+            "adam": save_adam(algorithm.optimizer),
+            "random": save_generators(),
+        }
+        arrays = {f"{name}/{k}": array for name, each in parts.items() for k, array in each.items()}
+        arrays |= {
+            "scale": self.scale.state(),
+            "learning_rate": np.array([algorithm.learning_rate]),
+        }
         return prefixed("learner", arrays)
 
     def _load(self, arrays: Arrays) -> None:
         algorithm = self.algorithm
-        for name in ("actor", "critic"):
-            weights = {key: _tensor(value) for key, value in part(name, arrays).items()}
-            getattr(algorithm, name).load_state_dict(weights)
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in part("adam", arrays).items():
-            index, _, name = key.partition("/")
-            moments.setdefault(int(index), {})[name] = _tensor(value)
-        saved = algorithm.optimizer.state_dict()
-        algorithm.optimizer.load_state_dict({**saved, "state": moments})
+        load_weights(algorithm.actor, part("actor", arrays))
+        load_weights(algorithm.critic, part("critic", arrays))
+        load_adam(algorithm.optimizer, part("adam", arrays))
         algorithm.learning_rate = float(arrays["learning_rate"][0])
         for group in algorithm.optimizer.param_groups:
             group["lr"] = algorithm.learning_rate
         self.scale.load(arrays["scale"])
-        torch.set_rng_state(_tensor(arrays["rng"]))
+        earlier = {"torch": arrays["rng"]} if "rng" in arrays else {}  # all that was saved once
+        load_generators(earlier | part("random", arrays))
+
+
+def make_algorithm(config: TrainConfig, env: EngineEnv, observations: TensorDict) -> PPO:
+    """The algorithm, of an actor, a critic and a storage for these observations."""
+    device, actions = env.device, env.single_action_space.shape[0]
+    network: dict[str, Any] = {
+        "hidden_dims": list(config.net_arch),
+        "activation": config.activation,
+        "obs_normalization": config.normalize_obs,
+    }
+    spread = {
+        "class_name": "GaussianDistribution",
+        "init_std": math.exp(config.log_std_init),
+        "std_type": "log",
+    }
+    actor = MLPModel(observations, GROUPS, "actor", actions, **network, distribution_cfg=spread)
+    critic = MLPModel(observations, GROUPS, "critic", 1, **network)
+    storage = RolloutStorage(
+        "rl", config.num_envs, config.num_steps, observations, [actions], device
+    )
+    algorithm = PPO(
+        actor,
+        critic,
+        storage,
+        num_learning_epochs=config.update_epochs,
+        num_mini_batches=config.num_minibatches,
+        clip_param=config.clip_coef,
+        gamma=config.gamma,
+        lam=config.gae_lambda,
+        value_loss_coef=config.vf_coef,
+        entropy_coef=config.ent_coef,
+        learning_rate=config.learning_rate,
+        max_grad_norm=config.max_grad_norm,
+        use_clipped_value_loss=config.clip_vloss,
+        schedule="fixed" if config.target_kl is None else "adaptive",
+        desired_kl=config.target_kl or 0.01,
+        device=device,
+    )
+    algorithm.train_mode()
+    return algorithm
 
 
 class RewardScale:
@@ -358,19 +328,11 @@ class RewardScale:
         return (rewards / torch.sqrt(self.moments[1] + 1e-8)).float()
 
     def state(self) -> NDArray[np.float64]:
-        return _array(self.moments)
+        return to_array(self.moments)
 
     def load(self, moments: NDArray[Any]) -> None:
-        self.moments = _tensor(moments).to(self.moments.device)
+        self.moments = to_tensor(moments).to(self.moments.device)
 
 
 def _numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
     return tensor.cpu().numpy().astype(np.float64)
-
-
-def _array(tensor: torch.Tensor) -> NDArray[Any]:
-    return np.array(tensor.detach().cpu().numpy())
-
-
-def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.array(array))

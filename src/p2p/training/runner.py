@@ -17,6 +17,7 @@ from typing import Literal
 from p2p import files
 from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import (
+    Alive,
     CheckpointInfo,
     EvalReady,
     Failed,
@@ -47,7 +48,7 @@ from p2p.training.checkpoints import (
     publish_checkpoint,
     published_bytes,
 )
-from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
+from p2p.training.compiled_update import UpdateProgram, cache_variables, compiled_update
 from p2p.training.engines.facts import policy_metadata, surroundings
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError
@@ -69,6 +70,9 @@ ON_THE_WAY = ("median",)
 """The episodes filmed of an intermediate checkpoint; of the selected one, all are."""
 
 
+FailureKind = Literal["reward", "environment", "config", "internal"]
+
+
 class TrainingFailed(Exception):
     """A run ended without a result.
 
@@ -79,7 +83,7 @@ class TrainingFailed(Exception):
 
     def __init__(
         self,
-        kind: Literal["reward", "environment", "config", "internal"],
+        kind: FailureKind,
         message: str,
         detail: str = "",
     ) -> None:
@@ -144,7 +148,7 @@ def run_training(
         raise TrainingFailed("config", f"{error.filename}: {error.strerror}") from error
     try:
         with files.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
-            done = finished_before(record, config, reward_code)
+            done = load_completed_run(record, config, reward_code)
             return done or _run(_Run(config, reward_code, record, options, on_message))
     except TimeoutError as error:
         raise TrainingFailed(
@@ -152,7 +156,7 @@ def run_training(
         ) from error
 
 
-def finished_before(
+def load_completed_run(
     record: IterationRecord, config: TrainConfig, reward_code: str
 ) -> TrainSummary | None:
     """The summary of this very run if it is complete, None if there is work left.
@@ -188,7 +192,7 @@ def _run(run: _Run) -> TrainSummary:
     if not record.set_status_if("running", {"cancelled"}):
         record.set_status("running")
     try:
-        summary = _trained(run)
+        summary = _train_with_retry(run)
     except (KeyboardInterrupt, TrainingCancelled):
         record.set_status("cancelled")
         raise
@@ -211,7 +215,7 @@ def _run(run: _Run) -> TrainSummary:
     return summary
 
 
-def _trained(run: _Run) -> TrainSummary:
+def _train_with_retry(run: _Run) -> TrainSummary:
     """Train; resume once from the last saved state if something killed it."""
     try:
         return run.train()
@@ -245,6 +249,9 @@ class _Run:
     warnings: list[str] = field(default_factory=list)
     last_beat: float = -math.inf
     last_step: int = 0
+    began: float = field(default_factory=time.monotonic)
+    reward_seconds: float = 0.0
+    """What the reward's calls have taken, as the trainer says."""
     published: int = 0
     """Bytes of checkpoints and metrics: they count as disk space of the sandbox."""
 
@@ -255,7 +262,6 @@ class _Run:
         return self.options.pause and until is not None and until < total
 
     def train(self) -> TrainSummary:
-        began = time.monotonic()
         try:
             with RenderQueue(
                 self.record, self.config.env_id, enabled=self.options.videos
@@ -275,7 +281,7 @@ class _Run:
             raise TrainingFailed("environment", f"{self.record.path}: {error}") from error
         return summary.model_copy(
             update={
-                "training_time_s": round(time.monotonic() - began, 3),
+                "training_time_s": round(time.monotonic() - self.began, 3),
                 "warnings": (*self.warnings, *summary.warnings),
             }
         )
@@ -291,7 +297,7 @@ class _Run:
             return message
 
         def take(message: WorkerMessage, process: SandboxedProcess) -> None:
-            self._take(message, process.folder, renders)
+            self._handle(message, process.folder, renders)
             process.charge(self.published)  # as if it had written all of it
             if self.published > self.options.disk_bytes:
                 raise UntrustedResultError(
@@ -334,7 +340,7 @@ class _Run:
         start = self.record.start_policy_path
         if start.is_file():
             shutil.copyfile(start, folder / START_POLICY)
-        compiled = _compiled(self.config)
+        compiled = _find_compiled_update(self.config)
         return engine.sandbox(
             folder,
             memory_bytes=self.options.memory_bytes,
@@ -344,7 +350,7 @@ class _Run:
             readable=() if compiled is None else (compiled,),
             env={
                 **(SAC_ENVIRONMENT if self.config.algorithm == "sac" else WORKER_ENVIRONMENT),
-                **({} if compiled is None else reading(compiled)),
+                **({} if compiled is None else cache_variables(compiled)),
             },
         )
 
@@ -360,7 +366,7 @@ class _Run:
         self.record.touch_heartbeat()
         return True
 
-    def _take(self, message: WorkerMessage, left: Path, renders: RenderQueue) -> None:
+    def _handle(self, message: WorkerMessage, left: Path, renders: RenderQueue) -> None:
         match message:
             case Started():
                 self.started = message
@@ -390,6 +396,8 @@ class _Run:
                 renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
                 adopt_state(self.record.work_dir, message.file, left)
+            case Alive():
+                self.reward_seconds = message.reward_seconds
             case Finished():
                 self.finished = message
             case Failed():
@@ -400,6 +408,7 @@ class _Run:
     def _failure(self, end: SandboxExit) -> TrainingFailed:
         """For a trainer that ended without a word of its own: the reward is in its process."""
         message = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
+        kind: FailureKind = "reward"
         if end.reason == "killed from outside":
             return TrainingKilled("environment", message, end.output_tail)
         if end.reason == "stalled":
@@ -407,7 +416,17 @@ class _Run:
                 f"the reward hangs: training made no progress for {self.options.stall_seconds:g} s "
                 f"after step {self.last_step:,}"
             )
-        return TrainingFailed("reward", message, end.output_tail)
+        elif end.reason == "wall clock":
+            share = self.reward_seconds / (time.monotonic() - self.began)
+            kind = "reward" if share > 0.5 else "environment"
+            message += f"; the reward's calls took {share:.0%} of the time"
+        elif end.reason == "memory":  # of a reward that asks for too much, the worker tells itself
+            kind = "environment"
+            message += "; fewer num_envs or a smaller replay_size need less"
+        elif end.returncode < 0:  # Python code leaves a traceback, or an exit status
+            kind = "environment"
+            message += "; compiled code of the simulator or of a library has crashed"
+        return TrainingFailed(kind, message, end.output_tail)
 
     def _summary(self, started: Started, finished: Finished) -> TrainSummary:
         """Without the warnings and the time of what is still to come."""
@@ -438,13 +457,13 @@ class _Run:
         )
 
 
-def _compiled(config: TrainConfig) -> Path | None:
+def _find_compiled_update(config: TrainConfig) -> Path | None:
     """The folder with this run's compiled update, where there is one to be had."""
     root = get_settings().cache_dir
     try:
         if root is None or choose_backend(config) != "fast":
             return None
-        widths = environment_widths(config.env_id, observe_time=config.observe_time)
+        widths = environment_widths(config)
         program = UpdateProgram.from_config(config, *widths)
     except (ConfigurationError, UnknownEnvironmentError):  # for the trainer to tell
         return None

@@ -1,4 +1,7 @@
-"""Soft actor-critic: a compiled update, and the past steps that it learns from.
+"""Soft actor-critic: more is learnt from each step than with PPO, at a higher price.
+
+Most of its time goes into updates, so it takes far fewer steps per second. The past steps that it
+learns from are a part of its saved state.
 
 The critics normalise their layers, which keeps them from diverging at few updates per step, and
 learn from returns of several steps. The actor that explores changes with every update and may
@@ -11,27 +14,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from p2p.training.checkpoints import ResumeError
+from p2p.config import ConfigurationError
+from p2p.training.checkpoints import Arrays, ResumeError, part, prefixed
+from p2p.training.envs.batched_env import generator_from_array, generator_to_array
 from p2p.training.policies.network import NetworkShape, Tensors
+from p2p.training.policies.normalization import ObservationNormalizer
+from p2p.training.policies.policy import Policy
 from p2p.training.ppo import LOG_SQRT_2PI
+from p2p.training.training_loop import Stepper, finite_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from p2p.training.training_loop import Metrics, TrainingLoop
+
+UPDATES_PER_CALL = 32
+RANDOM_STEPS = 5_000
+"""Taken with random actions before the first update; of a short run, a tenth."""
+
 CRITICS = 2
 LOG_STDS = (-5.0, 2.0)
-TARGET_RATE = 0.01
+TAU = 0.01
 """How far the target critics follow the critics in an update."""
-ACTOR_EVERY = 2
+POLICY_FREQUENCY = 2
 """Updates of the critics for one of the actor."""
 STEPS_OF_RETURN = 3
 ENTROPY_PER_ACTION = -1.0
@@ -51,7 +65,6 @@ class SacSettings:
     obs_dim: int
     action_dim: int
     net_arch: tuple[int, ...]
-    learning_rate: float
 
     @property
     def target_entropy(self) -> float:
@@ -70,6 +83,147 @@ class SacSettings:
             for k in range(CRITICS)
             for i in range(len(widths) - 1)
         }
+
+
+class SAC:
+    """An actor and its critics, with the past steps that they learn from."""
+
+    backend: Literal["fast"] = "fast"
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        self.loop, self.config = loop, loop.config
+        config, space = loop.config, loop.env.single_action_space
+        self.low, self.high = space.low.astype(np.float32), space.high.astype(np.float32)
+        if not np.isfinite([self.low, self.high]).all():
+            raise ConfigurationError(
+                f"algorithm 'sac' needs actions with bounds, and those of {config.env_id} have "
+                "none; use algorithm 'ppo'"
+            )
+        obs_dim, action_dim = (
+            int(np.prod(s.shape)) for s in (loop.env.single_observation_space, space)
+        )
+        self.shape = NetworkShape.from_config(config, obs_dim, action_dim)
+        self.settings = SacSettings(obs_dim, action_dim, config.net_arch)
+        self.compiled_update, self._compiled = make_sac_update(self.settings), False
+        self.observations = ObservationNormalizer(
+            obs_dim, config.obs_clip, enabled=config.normalize_obs
+        )
+        self.replay = Replay(config.replay_size, config.num_envs, obs_dim, action_dim)
+        self.stepper = Stepper(loop.env, loop.reward)
+        self.random_steps = min(RANDOM_STEPS, config.total_timesteps // 10)
+        self.reward_square, self.taken, self.owed, self.new_steps = 0.0, 0, 0.0, 0
+        first, self.rng = np.random.default_rng(config.seed).spawn(2)
+        if loop.saved is None:
+            self.learner = initial_state(self.settings, first)
+            self.restart(config.seed)
+        else:
+            arrays = loop.saved[0]
+            loop.load_environments(arrays)
+            self._load(arrays)
+        self._use_parameters()
+
+    def restart(self, seed: int | None = None) -> None:
+        self.stepper.restart(seed)
+        self.observations.update(self.stepper.obs)
+        self.replay.end_episodes()
+
+    def act(self, steps: int) -> tuple[int, int]:
+        """Take as many steps as the next call of the update asks for."""
+        config = self.config
+        per_call = round(UPDATES_PER_CALL / config.updates_per_step / config.num_envs)
+        count = min(max(1, per_call), steps)
+        rows = (count, config.num_envs)
+        block: Arrays = {
+            "obs": np.empty((*rows, self.settings.obs_dim), np.float32),
+            "actions": np.empty((*rows, self.settings.action_dim), np.float32),
+            "rewards": np.empty(rows, np.float32),
+            "terminated": np.empty(rows, np.bool_),
+            "ended": np.empty(rows, np.bool_),
+        }
+        layers = layers_of(self.settings.actor_layers(), self.parameters)
+        middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
+        shape, random = block["actions"].shape, self.taken < self.random_steps
+        drawn = self.rng.uniform(-1, 1, shape) if random else self.rng.standard_normal(shape)
+        drawn = drawn.astype(np.float32)
+        for t in range(count):
+            self.loop.alive("rollout")
+            obs = self.stepper.obs
+            if random:
+                squashed = drawn[t]
+            else:
+                mean, log_std = gaussian(layers, self.observations(obs), np)
+                squashed = np.tanh(mean + np.exp(log_std) * drawn[t])
+            step = self.stepper.step(middle + half * squashed, last=t + 1 == count)
+            block["obs"][t], block["actions"][t] = obs, squashed
+            block["terminated"][t], block["ended"][t] = step.terminated, self.stepper.starts
+            self.observations.update(step.obs)
+        rewards, terms = self.stepper.rewards()
+        block["rewards"][:] = rewards
+        self.replay.add(**block)
+        self.reward_square += float(np.sum(rewards**2))
+        self.taken += rewards.size
+        self.new_steps = rewards.size
+        return count, self.loop.episodes.add(rewards, terms, block["ended"])
+
+    def update(self) -> list[Metrics]:
+        """Do the updates that the new steps call for."""
+        if self.taken < self.random_steps or not self.replay.ready:
+            return []
+        self.owed += self.new_steps * self.config.updates_per_step
+        metrics: list[Metrics] = []
+        rate = np.float32(self.config.learning_rate)
+        while self.owed >= UPDATES_PER_CALL:
+            self.owed -= UPDATES_PER_CALL
+            with self.loop.alive.during("update" if self._compiled else "compile"):
+                self.learner, logs = self.compiled_update(self.learner, self._batches(), rate)
+                self._use_parameters()
+            self._compiled = True
+            # At once: an actor that is no longer finite would make the reward look guilty.
+            metrics.append(finite_metrics(logs, self.loop.step))
+        return metrics
+
+    def _batches(self) -> Batches:
+        config = self.config
+        size = config.replay_batch_size
+        drawn = self.replay.sample(self.rng, UPDATES_PER_CALL, size, config.gamma)
+        for name in ("obs", "next_obs"):
+            self.observations.apply(drawn[name])
+        if config.normalize_reward and self.reward_square > 0:
+            drawn["returns"] /= np.float32(np.sqrt(self.reward_square / self.taken))
+        most = config.reward_clip * STEPS_OF_RETURN
+        drawn["returns"] = np.clip(drawn["returns"], -most, most)
+        shape = (UPDATES_PER_CALL, size, 2, self.settings.action_dim)
+        return Batches(**drawn, noise=self.rng.standard_normal(shape, np.float32))
+
+    def _use_parameters(self) -> None:
+        self.parameters = np.array(self.learner.actor.parameters)
+
+    def policy(self) -> Policy:
+        average = np.array(self.learner.policy)
+        tensors = policy_tensors(self.settings, self.shape, average, self.low, self.high)
+        statistics = self.observations.statistics
+        return Policy.from_training(self.config, tensors, statistics, (self.low, self.high))
+
+    def state(self) -> Arrays:
+        environments = self.loop.save_environments()
+        return {
+            **prefixed("learner", flat_state(self.learner)),
+            **prefixed("replay", self.replay.state()),
+            **prefixed("observations", self.observations.statistics.state_dict()),
+            **self.stepper.state(),
+            "counts": np.array([self.reward_square, self.taken, self.owed]),
+            **environments,
+            "rng": generator_to_array(self.rng),
+        }
+
+    def _load(self, arrays: Arrays) -> None:
+        self.learner = state_from(self.settings, part("learner", arrays))
+        self.replay.load_state(part("replay", arrays))
+        self.observations.statistics.load_state_dict(part("observations", arrays))
+        self.stepper.load_state(arrays)
+        self.reward_square, taken, self.owed = arrays["counts"].tolist()
+        self.taken = int(taken)
+        self.rng = generator_from_array(arrays["rng"])
 
 
 class Adam(NamedTuple):
@@ -98,7 +252,7 @@ class SacState(NamedTuple):
     """The running average of the actor's parameters."""
     critics: Adam
     target: Any
-    log_temperature: Adam
+    log_alpha: Adam
     updates: Any
 
 
@@ -109,25 +263,25 @@ class Batches(NamedTuple):
     actions: Any
     """In [-1, 1]."""
     returns: Any
-    """Discounted rewards of the steps up to `later_obs`."""
-    later_obs: Any
+    """Discounted rewards of the steps up to `next_obs`."""
+    next_obs: Any
     discounts: Any
-    """Of the value of `later_obs`; 0 where the episode terminated before it."""
+    """Of the value of `next_obs`; 0 where the episode terminated before it."""
     weights: Any
     """0 for steps that nothing can be learnt from, 1 for others."""
     noise: Any
-    """(K, B, 2, A): standard normal, for the later actions and for the present ones."""
+    """(K, B, 2, A): standard normal, for the next actions and for the present ones."""
 
 
 def initial_state(settings: SacSettings, rng: np.random.Generator) -> SacState:
-    def drawn(layers: Mapping[str, tuple[int, int]]) -> NDArray[np.float32]:
+    def draw(layers: Mapping[str, tuple[int, int]]) -> NDArray[np.float32]:
         parts = []
         for name, (rows, columns) in layers.items():
             bound = 0.01 if name in ("actor.mean", "actor.log_std") else rows**-0.5
             parts += [rng.uniform(-bound, bound, rows * columns), np.zeros(columns)]
         return np.concatenate(parts).astype(np.float32)
 
-    actor, critics = drawn(settings.actor_layers()), drawn(settings.critic_layers())
+    actor, critics = draw(settings.actor_layers()), draw(settings.critic_layers())
     temperature = np.full(1, np.log(INITIAL_TEMPERATURE), np.float32)
     return SacState(
         Adam.begin(actor),
@@ -200,68 +354,67 @@ def policy_tensors(
 
 @cache
 def make_sac_update(settings: SacSettings) -> Any:
-    """`update(state, batches) -> (state, metrics)`: an update for each of the K minibatches.
+    """`update(state, batches, learning_rate) -> (state, metrics)`.
 
-    Compiled at its first call. The state that is passed in is used up.
+    It does an update for each of the K minibatches, and is compiled at its first call. The state
+    that is passed in is used up.
     """
     return jax.jit(partial(_updates, settings), donate_argnums=(0,))
 
 
-def _updates(settings: SacSettings, state: SacState, batches: Batches) -> Any:
-    state, logs = lax.scan(partial(_update, settings), state, batches)
+def _updates(settings: SacSettings, state: SacState, batches: Batches, learning_rate: Any) -> Any:
+    state, logs = lax.scan(partial(_update, settings, learning_rate), state, batches)
     return state, {name: values.mean() for name, values in logs.items()}
 
 
-def _update(settings: SacSettings, state: SacState, batch: Batches) -> Any:
+def _update(settings: SacSettings, learning_rate: Any, state: SacState, batch: Batches) -> Any:
     count = state.updates + 1
-    temperature = jnp.exp(state.log_temperature.parameters[0])
+    alpha = jnp.exp(state.log_alpha.parameters[0])
     actor = layers_of(settings.actor_layers(), state.actor.parameters)
-    later, log_probs = _sample(actor, batch.later_obs, batch.noise[:, 0])
-    values = _critics(settings, state.target, batch.later_obs, later).min(axis=0)
-    targets = batch.returns + batch.discounts * (values - temperature * log_probs)
+    next_actions, next_log_pi = _sample(actor, batch.next_obs, batch.noise[:, 0])
+    min_qf_next_target = _critics(settings, state.target, batch.next_obs, next_actions).min(axis=0)
+    next_q_value = batch.returns + batch.discounts * (min_qf_next_target - alpha * next_log_pi)
 
-    def critic_loss(parameters: Any) -> Any:
-        estimates = _critics(settings, parameters, batch.obs, batch.actions)
-        squares = (batch.weights * (estimates - targets) ** 2).sum(axis=1)
-        return jnp.sum(squares) / jnp.maximum(batch.weights.sum(), 1), estimates.mean()
+    def qf_loss(parameters: Any) -> Any:
+        qf_values = _critics(settings, parameters, batch.obs, batch.actions)
+        squares = (batch.weights * (qf_values - next_q_value) ** 2).sum(axis=1)
+        return jnp.sum(squares) / jnp.maximum(batch.weights.sum(), 1), qf_values.mean()
 
-    (loss, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
-        state.critics.parameters
-    )
-    critics = state.critics.step(gradient, settings.learning_rate, count)
-    target = state.target + TARGET_RATE * (critics.parameters - state.target)
+    (loss, q_value), gradient = jax.value_and_grad(qf_loss, has_aux=True)(state.critics.parameters)
+    critics = state.critics.step(gradient, learning_rate, count)
+    target = state.target + TAU * (critics.parameters - state.target)
 
-    def improve(parts: tuple[Adam, Any, Adam]) -> Any:
-        actor, policy, log_temperature = parts
+    def update_actor(parts: tuple[Adam, Any, Adam]) -> Any:
+        actor, policy, log_alpha = parts
 
         def actor_loss(parameters: Any) -> Any:
             layers = layers_of(settings.actor_layers(), parameters)
-            actions, log_probs = _sample(layers, batch.obs, batch.noise[:, 1])
-            estimates = _critics(settings, critics.parameters, batch.obs, actions).mean(axis=0)
-            return (temperature * log_probs - estimates).mean(), -log_probs.mean()
+            pi, log_pi = _sample(layers, batch.obs, batch.noise[:, 1])
+            qf_pi = _critics(settings, critics.parameters, batch.obs, pi).mean(axis=0)
+            return (alpha * log_pi - qf_pi).mean(), -log_pi.mean()
 
         gradient, entropy = jax.grad(actor_loss, has_aux=True)(actor.parameters)
-        turn = jnp.ceil(count / ACTOR_EVERY)
-        lack = jnp.reshape(entropy - settings.target_entropy, 1)
-        actor = actor.step(gradient, settings.learning_rate, turn)
-        share = jnp.maximum(1 / AVERAGED_UPDATES, 5 / (turn + 4))
+        actor_count = jnp.ceil(count / POLICY_FREQUENCY)
+        entropy_error = jnp.reshape(entropy - settings.target_entropy, 1)
+        actor = actor.step(gradient, learning_rate, actor_count)
+        weight = jnp.maximum(1 / AVERAGED_UPDATES, 5 / (actor_count + 4))
         return (
             actor,
-            policy + share * (actor.parameters - policy),
-            log_temperature.step(lack, settings.learning_rate, turn),
+            policy + weight * (actor.parameters - policy),
+            log_alpha.step(entropy_error, learning_rate, actor_count),
         )
 
-    parts = state.actor, state.policy, state.log_temperature
-    new_actor, policy, log_temperature = lax.cond(
-        count % ACTOR_EVERY == 1, improve, lambda unchanged: unchanged, parts
+    parts = state.actor, state.policy, state.log_alpha
+    new_actor, policy, log_alpha = lax.cond(
+        count % POLICY_FREQUENCY == 1, update_actor, lambda unchanged: unchanged, parts
     )
     logs = {
         "critic_loss": loss,
-        "q_value": value,
-        "entropy": -log_probs.mean(),
-        "temperature": temperature,
+        "q_value": q_value,
+        "entropy": -next_log_pi.mean(),
+        "temperature": alpha,
     }
-    return SacState(new_actor, policy, critics, target, log_temperature, count), logs
+    return SacState(new_actor, policy, critics, target, log_alpha, count), logs
 
 
 def _sample(layers: Mapping[str, Any], obs: Any, noise: Any) -> tuple[Any, Any]:
@@ -346,7 +499,7 @@ class Replay:
         oldest = self._next - self._filled
         first = (oldest + rng.integers(0, self._filled - STEPS_OF_RETURN, count)) % capacity
         returns, discounts = np.zeros(count, np.float32), np.ones(count, np.float32)
-        later, open_ = first.copy(), np.ones(count, np.bool_)
+        following, open_ = first.copy(), np.ones(count, np.bool_)
         over = np.zeros(count, np.bool_)
         for step in range(STEPS_OF_RETURN):
             rows = (first + step) % capacity
@@ -354,7 +507,7 @@ class Replay:
             open_ &= ~self.ended[rows, envs] | terminated
             returns += np.where(open_, discounts * self.rewards[rows, envs], 0)
             discounts = np.where(open_, discounts * np.float32(gamma), discounts)
-            later = np.where(open_, (rows + 1) % capacity, later)
+            following = np.where(open_, (rows + 1) % capacity, following)
             over |= open_ & terminated
             open_ &= ~terminated
         shape = (batches, batch_size)
@@ -362,9 +515,9 @@ class Replay:
             "obs": self.obs[first, envs],
             "actions": self.actions[first, envs],
             "returns": returns,
-            "later_obs": self.obs[later, envs],
+            "next_obs": self.obs[following, envs],
             "discounts": np.where(over, np.float32(0), discounts),
-            "weights": (later != first).astype(np.float32),
+            "weights": (following != first).astype(np.float32),
         }
         return {name: array.reshape(*shape, *array.shape[1:]) for name, array in arrays.items()}
 

@@ -21,8 +21,8 @@ from p2p.training.envs.registry import make_single
 from p2p.training.specs.quantities import Robot
 
 if TYPE_CHECKING:
-    from p2p.config import TrainConfig
-    from p2p.training.envs.batched_env import F64
+    from p2p.config import EnvOptions, TrainConfig
+    from p2p.training.envs.batched_env import F64, Seeds
 
 POINTS = 5
 """Of a sweep: enough for ten pairs to compare."""
@@ -337,15 +337,8 @@ def _gaps(robot: Robot, path: F64) -> F64:
 class ScriptedEnv(GymVecEnv):
     """A row for each motion of a sweep, all from the same start; actions move nothing."""
 
-    def __init__(self, config: TrainConfig, steps: int, quantities: Collection[str] = ()) -> None:
-        super().__init__(
-            config.env_id,
-            POINTS,
-            max_episode_steps=steps,
-            terminate_when_unhealthy=config.terminate_when_unhealthy,
-            observe_time=config.observe_time,
-            quantities=quantities,
-        )
+    def __init__(self, options: EnvOptions) -> None:
+        super().__init__(options, POINTS)
         self.robot = Robot.of(self.envs[0])
         self._motions: tuple[Motion, ...] = (Motion(),) * POINTS
         self._paths: dict[int, F64] = {}
@@ -371,11 +364,11 @@ class ScriptedEnv(GymVecEnv):
         motion = points[asked[0]][asked[1]]
         return {"": motion, **cheats(self.robot, motion)}
 
-    def reset_batch(self, seed: int | None = None) -> F64:
+    def reset_batch(self, seed: Seeds = None) -> F64:
         """Unlike others, with the same seed for every row."""
         self._paths.clear()
         for i, env in enumerate(self.envs):
-            self._obs[i] = env.reset(seed=seed)[0]
+            self._obs[i] = env.reset(seed=seed if isinstance(seed, int) else None)[0]
         self._show(range(self.num_envs))
         return self._obs.copy()
 
@@ -416,10 +409,11 @@ def scripted_env(config: TrainConfig, quantities: Collection[str] = ()) -> Scrip
 
     if is_engine(config.engine):
         return None
-    env: Any = make_single(config.env_id, config.max_episode_steps)
+    options = replace(config.env_options(), quantities=quantities)
+    env: Any = make_single(options)
     base, horizon = env.unwrapped, int(env.spec.max_episode_steps)
     env.close()
     if not isinstance(base, MujocoEnv):
         return None
     steps = int(np.clip(SECONDS / base.dt, FEWEST_STEPS, MOST_STEPS))
-    return ScriptedEnv(config, min(steps, horizon), quantities)
+    return ScriptedEnv(replace(options, max_episode_steps=min(steps, horizon)))

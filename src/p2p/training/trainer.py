@@ -35,7 +35,7 @@ from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
 from p2p.sandbox import unsafe_local_flags
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
-from p2p.training.runner import TrainingFailed, finished_before
+from p2p.training.runner import TrainingFailed, load_completed_run
 from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
 
 POLL_S = 0.25
@@ -96,11 +96,19 @@ class IterationTrainer(ABC):
         reward_path: the reward; None: reward_fn.py in the folder of the iteration.
         base_config: what the configurations change.
         iteration_dir: the folder of the iteration.
+        max_parallel: runs at once; 0 chooses.
+        cores_per_run: cores of each run; 0 chooses.
+        videos: render the evaluation episodes.
+        cancelled: asked between polls; True stops all runs, which end as cancelled.
     """
 
     reward_path: Path | None = None
     base_config: TrainConfig = field(default_factory=TrainConfig)
     iteration_dir: Path | None = None
+    max_parallel: int = 0
+    cores_per_run: int = 0
+    videos: bool = True
+    cancelled: Callable[[], bool] = field(default=lambda: False)
 
     def train(
         self,
@@ -121,7 +129,6 @@ class IterationTrainer(ABC):
         problems |= self.train_runs([(run, reward_code) for run in runs], folder)
         return results_of(configs, seeds, problems, folder)
 
-    @abstractmethod
     def train_runs(
         self,
         runs: Sequence[tuple[TrainConfig, str]],
@@ -130,88 +137,96 @@ class IterationTrainer(ABC):
         until: int | None = None,
         pause: bool = False,
     ) -> dict[str, str]:
-        """See Trainer."""
+        """See Trainer. Runs that are complete on disk are not done again."""
+        if not iteration_dir.name.startswith(("iter_", "session_")):
+            raise ValueError(f"{iteration_dir}: the folder of an iteration is named iter_<N>")
+        self.await_earlier(iteration_dir)
+        problems: dict[str, str] = {}
+        waiting = queue_runs(runs, iteration_dir, problems)
+        if waiting:
+            flags = [] if self.videos else ["--no-videos"]
+            flags += [] if until is None else ["--until", str(until)]
+            flags += ["--pause"] if pause else []
+            # What SAC has learnt from is not in its policy's file.
+            flags += ["--keep-state"] if any(c.algorithm == "sac" for c, _ in runs) else []
+            progress = {c.iteration_id: 1.0 for c, _ in runs if c.iteration_id not in problems}
+            progress |= {run.iteration_id: 0.0 for run in waiting}
+            codes = {config.iteration_id: code for config, code in runs}
+            self.run_all(Batch(codes, iteration_dir, tuple(flags), waiting, progress, problems))
+        return problems
+
+    def await_earlier(self, iteration_dir: Path) -> None:  # noqa: B027 - most have nothing to do
+        """Wait for what an earlier, killed caller has left running, if runs do not do so."""
+
+    @abstractmethod
+    def run_all(self, batch: Batch) -> None:
+        """Do all runs that wait; in the end, none is left in a state that is not its last."""
+
+
+@dataclass
+class Batch:
+    """Runs that are to be done, each with what it needs in its folder."""
+
+    codes: dict[str, str]
+    """The reward of each run, by its name."""
+    iteration_dir: Path
+    flags: tuple[str, ...]
+    """Of the executor."""
+    waiting: list[TrainConfig]
+    progress: dict[str, float]
+    """Each run's share done, 0 to 1, those included that were complete before."""
+    problems: dict[str, str]
+    """By name, why a run could not be started."""
+
+    @property
+    def pauses(self) -> bool:
+        return "--pause" in self.flags
+
+    def record(self, config: TrainConfig) -> IterationRecord:
+        return IterationRecord(self.iteration_dir / config.iteration_id)
 
 
 @dataclass
 class LocalTrainer(IterationTrainer):
     """Runs on this machine, side by side as cores and memory allow, each a process of its own.
 
-    Runs wait for free cores, which every process on the machine shares. One that is complete on
-    disk is not done again; one that was killed resumes from its last saved state, and so does one
-    that is killed meanwhile, once; one that an earlier, killed caller started and that still trains
-    is waited for. On cancellation or an exception here, running ones are told to stop, and all that
-    did not finish end as cancelled.
+    Runs wait for free cores, which every process on the machine shares. One that was killed resumes
+    from its last saved state, and so does one that is killed meanwhile, once; one that an earlier,
+    killed caller started and that still trains is waited for. On cancellation or an exception here,
+    running ones are told to stop, and all that did not finish end as cancelled.
 
     Args:
-        max_parallel: runs at once; 0 chooses.
-        cores_per_run: cores of each run; 0 chooses.
         cpu_manager: whose cores to use; by default all that this process may run on.
-        videos: render the evaluation episodes.
-        cancelled: asked between polls; True stops all runs, which end as cancelled.
         on_progress: told of each run's share done, 0 to 1.
     """
 
-    max_parallel: int = 0
-    cores_per_run: int = 0
     cpu_manager: CPUManager | None = None
-    videos: bool = True
-    cancelled: Callable[[], bool] = field(default=lambda: False)
     on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
 
-    def train_runs(
-        self,
-        runs: Sequence[tuple[TrainConfig, str]],
-        iteration_dir: Path,
-        *,
-        until: int | None = None,
-        pause: bool = False,
-    ) -> dict[str, str]:
-        """See Trainer."""
-        if not iteration_dir.name.startswith(("iter_", "session_")):
-            raise ValueError(f"{iteration_dir}: the folder of an iteration is named iter_<N>")
-        problems: dict[str, str] = {}
-        codes = {config.iteration_id: code for config, code in runs}
-        # All of them at once, so that progress counts those that still wait.
-        waiting = [
-            waits
-            for config, code in runs
-            for waits in queue_runs([config], code, iteration_dir, problems)
-        ]
-        if waiting:
-            flags = ("--no-progress", *([] if self.videos else ["--no-videos"]))
-            flags += tuple(unsafe_local_flags())
-            flags += () if until is None else ("--until", str(until))
-            flags += ("--pause",) if pause else ()
-            # What SAC has learnt from is not in its policy's file.
-            flags += ("--keep-state",) if any(c.algorithm == "sac" for c, _ in runs) else ()
-            progress = {name: 1.0 for name in codes if name not in problems}
-            progress |= {run.iteration_id: 0.0 for run in waiting}
-            self._run(_Batch(codes, iteration_dir, flags, waiting, progress, problems))
-        return problems
-
-    def _run(self, batch: _Batch) -> None:
+    def run_all(self, batch: Batch) -> None:
+        """See IterationTrainer."""
         manager = self.cpu_manager or CPUManager()
         allocation = find_best_allocation(
             len(batch.waiting), cores_per_run=self.cores_per_run, max_parallel=self.max_parallel
         )
         cores = min(allocation.cores_per_run, len(manager.pool))
-        wait = _CoreWait(manager, cores, batch.number)
+        wait = _CoreWait(manager, cores, IterationRecord(batch.iteration_dir).number)
+        processes = _Processes(batch)
         try:
-            while (batch.waiting or batch.running) and not self.cancelled():
-                while batch.waiting and len(batch.running) < allocation.parallel:
+            while (batch.waiting or processes.running) and not self.cancelled():
+                while batch.waiting and len(processes.running) < allocation.parallel:
                     lease = manager.try_allocate(cores)
                     if lease is None:
-                        if not batch.running:
-                            wait.tell()
+                        if not processes.running:
+                            wait.report()
                         break
                     wait.end()
-                    batch.start_next(lease)
+                    processes.start_next(lease)
                 time.sleep(POLL_S)
-                batch.poll()
+                processes.poll()
                 self.on_progress(dict(batch.progress))
         finally:
-            batch.stop()
+            processes.stop()
 
 
 def results_of(
@@ -261,17 +276,17 @@ def plan_runs(
 
 
 def queue_runs(
-    runs: Sequence[TrainConfig], reward_code: str, iteration_dir: Path, problems: dict[str, str]
+    runs: Sequence[tuple[TrainConfig, str]], iteration_dir: Path, problems: dict[str, str]
 ) -> list[TrainConfig]:
     """The runs still to be done, each with what it needs in its folder, whoever starts it then.
 
     A folder that holds another run stays as it is, and is added to the problems.
     """
     waiting = []
-    for config in runs:
+    for config, reward_code in runs:
         record = IterationRecord(iteration_dir / config.iteration_id)
         try:
-            if finished_before(record, config, reward_code) is not None:
+            if load_completed_run(record, config, reward_code) is not None:
                 continue
         except TrainingFailed as failure:
             problems[config.iteration_id] = str(failure)
@@ -359,7 +374,7 @@ class _CoreWait:
         self._next = 0.0
         self._holders: dict[int, CoreHolder | None] | None = None
 
-    def tell(self) -> None:
+    def report(self) -> None:
         now = time.monotonic()
         if self._since is None:
             self._since, self._next = now, now + WAIT_S
@@ -401,41 +416,28 @@ class _Running:
     lease: CoreLease
 
 
-@dataclass
-class _Batch:
-    """The runs that are to be done, and how they stand."""
+class _Processes:
+    """The processes of a batch's runs."""
 
-    codes: dict[str, str]
-    """The reward of each run, by its name."""
-    iteration_dir: Path
-    flags: tuple[str, ...]
-    waiting: list[TrainConfig]
-    progress: dict[str, float]
-    problems: dict[str, str]
-    running: list[_Running] = field(default_factory=list)
-    killed: set[str] = field(default_factory=set)
-    """Runs that were killed once and resumed; a second time they are not."""
-
-    @property
-    def number(self) -> int | None:
-        """Of the iteration."""
-        return IterationRecord(self.iteration_dir).number
-
-    def record(self, config: TrainConfig) -> IterationRecord:
-        return IterationRecord(self.iteration_dir / config.iteration_id)
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.running: list[_Running] = []
+        self.killed: set[str] = set()
+        """Runs that were killed once and resumed; a second time they are not."""
 
     def start_next(self, lease: CoreLease) -> None:
-        config = self.waiting.pop(0)
-        record = self.record(config)
+        batch = self.batch
+        config = batch.waiting.pop(0)
+        record = batch.record(config)
         try:
             # A run that outlived an earlier caller may have come to its end since.
-            if finished_before(record, config, self.codes[config.iteration_id]) is not None:
-                self.progress[config.iteration_id] = 1.0
+            if load_completed_run(record, config, batch.codes[config.iteration_id]) is not None:
+                batch.progress[config.iteration_id] = 1.0
                 lease.release()
                 return
             process = self._start(record, lease)
         except TrainingFailed as failure:
-            self.problems[config.iteration_id] = str(failure)
+            batch.problems[config.iteration_id] = str(failure)
             lease.release()
             return
         except BaseException:
@@ -448,9 +450,11 @@ class _Batch:
             "p2p.executor",
             "--reward-fn", str(record.path / "reward_fn.py"),
             "--config", str(record.path / "config.json"),
-            "--runs-dir", str(self.iteration_dir),
+            "--runs-dir", str(self.batch.iteration_dir),
             "--iteration-id", record.path.name,
-            *self.flags,
+            *self.batch.flags,
+            "--no-progress",
+            *unsafe_local_flags(),
         )  # fmt: skip
         with files.open_log(record.path / "executor.log") as log:
             process = subprocess.Popen(
@@ -474,7 +478,7 @@ class _Batch:
         for run in list(self.running):
             name = run.config.iteration_id
             if run.process.poll() is None:
-                self.progress[name] = run.record.compute_progress() or 0.0
+                self.batch.progress[name] = run.record.compute_progress() or 0.0
                 continue
             run.lease.release()
             self.running.remove(run)
@@ -482,17 +486,19 @@ class _Batch:
             unfinished = status is None or status.status in UNFINISHED  # nobody has cancelled it
             if run.process.returncode == KILLED and unfinished and name not in self.killed:
                 self.killed.add(name)
-                self.waiting.append(run.config)
+                self.batch.waiting.append(run.config)
                 continue
-            self.progress[name] = 1.0
-            if run.process.returncode == 0 and "--pause" in self.flags:
+            self.batch.progress[name] = 1.0
+            if run.process.returncode == 0 and self.batch.pauses:
                 continue  # it waits to be trained further
             # A run whose process is gone is not running, whatever its last word was.
-            run.record.set_status_if("error", UNFINISHED, _why_it_ended(run))
+            run.record.set_status_if("error", UNFINISHED, _describe_end(run))
 
     def stop(self) -> None:
         """Leave no run behind: those that still run or wait become cancelled."""
-        unfinished = [run.record for run in self.running] + [*map(self.record, self.waiting)]
+        unfinished = [run.record for run in self.running] + [
+            *map(self.batch.record, self.batch.waiting)
+        ]
         # The file first: a run that an earlier caller started hears no signal of ours, but reads.
         for record in unfinished:
             record.set_status_if("cancelled", UNFINISHED)
@@ -510,7 +516,7 @@ class _Batch:
             record.set_status_if("cancelled", UNFINISHED)
 
 
-def _why_it_ended(run: _Running) -> str:
+def _describe_end(run: _Running) -> str:
     code = run.process.returncode
     reason = (
         "was killed from outside twice, perhaps because the machine ran out of memory"

@@ -32,7 +32,7 @@ MAX_NAMES = 500
 MAX_NAME_LENGTH = 200
 MAX_SIGNS = 20_000
 """Of life, from one update or evaluation to the next: hours, at two in a second."""
-LEAST_STEPS_PER_S = 10.0
+LEAST_STEPS_PER_S = 1.0
 """Slower than this on average, after an hour to begin with, a training is ended."""
 LEAST_PLAYED_PER_S = 50.0
 """The same of a policy that is played, after two minutes: nothing is learned meanwhile."""
@@ -78,11 +78,11 @@ class TrainerMessages:
     def read(self, line: bytes) -> WorkerMessage:
         """Raises UntrustedResultError if it is no message, or does not belong to this run."""
         message = parse_message(line)
-        if problem := self._too_many(message) or self._problem(message):
+        if problem := self._find_excess(message) or self._find_problem(message):
             raise UntrustedResultError(f"the trainer's messages do not make a run: {problem}")
         return message
 
-    def _too_many(self, message: WorkerMessage) -> str:
+    def _find_excess(self, message: WorkerMessage) -> str:
         progress = isinstance(message, ScalarsReady | EvalReady)
         self.signs = 0 if progress else self.signs + 1
         self.updates += isinstance(message, ScalarsReady)
@@ -91,25 +91,29 @@ class TrainerMessages:
         planned = self.config.num_iterations
         return f"metrics of more than {planned} updates" if self.updates > planned else ""
 
-    def _problem(self, message: WorkerMessage) -> str:
+    def _find_problem(self, message: WorkerMessage) -> str:
         last = self.config.num_iterations * self.config.batch_size
         match message:
             case Started(start_step=step):
                 problem = f"a start at step {step}" if self.started or not 0 <= step <= last else ""
                 self.started, self.step, self.evaluated = True, step, step - 1
-                return problem or _names(message.reward.terms)
+                return problem or _check_names(message.reward.terms)
             case ScalarsReady(scalars=scalars):
                 step, before = scalars.global_step, self.step
                 self.step = step
                 in_turn = self.started and before < step <= last
-                return _names(scalars.values) if in_turn else f"metrics of step {step} at {before}"
+                return (
+                    _check_names(scalars.values)
+                    if in_turn
+                    else f"metrics of step {step} at {before}"
+                )
             case EvalReady():
-                return self._evaluation_problem(message, last)
+                return self._check_evaluation(message, last)
             case StateSaved() | Alive() | Finished() if not 0 <= message.global_step <= last:
                 return f"step {message.global_step} of {last}"
         return ""
 
-    def _evaluation_problem(self, message: EvalReady, last: int) -> str:
+    def _check_evaluation(self, message: EvalReady, last: int) -> str:
         step = message.result.global_step
         self.evaluations += 1
         if not self.started or not self.evaluated < step <= last:
@@ -120,10 +124,10 @@ class TrainerMessages:
             return f"unknown rollouts: {sorted(unknown)[:5]}"
         self.evaluated = step
         most = self.config.eval_envs * self.config.num_eval_rounds
-        return _result_problem(message.result, most)
+        return _check_result(message.result, most)
 
 
-def _result_problem(result: EvalResult, most: int) -> str:
+def _check_result(result: EvalResult, most: int) -> str:
     episodes = len(result.all_returns)
     if not 1 <= episodes <= most or len(result.episode_lengths) != episodes:
         return f"an evaluation over {episodes} episodes"
@@ -133,10 +137,10 @@ def _result_problem(result: EvalResult, most: int) -> str:
         return "returns that are not finite"
     if not all(0 <= index < episodes for index in result.rollouts.values()):
         return "rollouts of episodes that were not played"
-    return _names(result.reward_terms) or _names(result.rollouts)
+    return _check_names(result.reward_terms) or _check_names(result.rollouts)
 
 
-def _names(values: Mapping[str, object]) -> str:
+def _check_names(values: Mapping[str, object]) -> str:
     if len(values) > MAX_NAMES or any(len(name) > MAX_NAME_LENGTH for name in values):
         return f"{len(values)} names, or longer ones than {MAX_NAME_LENGTH} letters"
     return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,15 +18,15 @@ from p2p.contracts import Alive, Failed, WorkerMessage
 from p2p.training.engines.table import is_engine
 
 if TYPE_CHECKING:
-    from p2p.training.base_trainer import TrainContext
+    from p2p.training.training_loop import TrainContext
 
-BACKENDS: dict[str, str] = {
-    "fast": "p2p.training.fast_trainer",
-    "sb3": "p2p.training.sb3_trainer",
-    "sac": "p2p.training.sac_trainer",
-    "rsl_rl": "p2p.training.rsl_rl_trainer",
+LEARNERS: dict[str, tuple[str, str]] = {
+    "fast": ("p2p.training.ppo", "PPO"),
+    "sac": ("p2p.training.sac", "SAC"),
+    "sb3": ("p2p.training.sb3_trainer", "SB3"),
+    "rsl_rl": ("p2p.training.rsl_rl_trainer", "RslRl"),
 }
-"""Name of a trainer to the module whose `train(context)` does it."""
+"""Name of a learner to its module and class."""
 
 
 def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
@@ -37,7 +38,7 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     emit(Alive(phase="setup", global_step=0))
     # The border of the process: whatever is raised inside travels to the parent as a message.
     try:
-        from p2p.training.base_trainer import TrainContext
+        from p2p.training.training_loop import TrainContext
 
         config = TrainConfig.model_validate(payload["config"])
         folder, until = Path(payload["folder"]), payload.get("until")
@@ -45,44 +46,58 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
         if "replay" in payload:
             play(context, **payload["replay"])
         else:
-            importlib.import_module(BACKENDS[choose_backend(config)]).train(context)
+            train(context)
     except BaseException as error:  # noqa: BLE001 - a reward may raise anything, SystemExit too
         emit(describe(error))
 
 
+def train(context: TrainContext) -> None:
+    """Train to the end, continuing from a state in the context's folder."""
+    from p2p.training.checkpoints import state_names
+    from p2p.training.training_loop import TrainingLoop
+
+    name = choose_backend(context.config)
+    # Earlier versions trained some environments with Stable-Baselines3 where nothing was said.
+    if name == "fast" and "learner/weight/log_std" in state_names(context.folder):
+        name = "sb3"
+    module, learner = LEARNERS[name]
+    make_learner = getattr(importlib.import_module(module), learner)
+    TrainingLoop(context, make_learner, "gym" if name == "sb3" else "auto").run()
+
+
 def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
     """Play the folder's policy with the reward, and report as after an evaluation."""
-    from p2p.training.base_trainer import (
+    from p2p.training.evaluation import evaluate
+    from p2p.training.policies.policy import Policy
+    from p2p.training.reward_runner import decide_batched
+    from p2p.training.training_loop import (
         Heartbeat,
         make_environment,
         make_reward,
         send_evaluation,
     )
-    from p2p.training.evaluation import evaluate
-    from p2p.training.policies.policy import Policy
-    from p2p.training.reward.runner import decide_batched
 
     config, code = context.config, context.reward_code
     alive = Heartbeat(context.send)
     alive.global_step = step
-    env = make_environment(config, config.eval_envs, code, recorded=True)
-    batched, _ = decide_batched(code, env, side_info=config.side_info, engine=config.engine)
-    evaluation = evaluate(
-        env,
-        make_reward(config, code, env, batched=batched),
-        Policy.load(context.folder / "policy.safetensors").act,
-        rounds=-(-episodes // config.eval_envs),
-        episodes=episodes,
-        seed=seed,
-        step=step,
-        stride=config.trajectory_stride,
-        alive=alive.phase("eval"),
-    )
+    with closing(make_environment(config, config.eval_envs, code, recorded=True)) as env:
+        batched, _ = decide_batched(code, env, side_info=config.side_info, engine=config.engine)
+        evaluation = evaluate(
+            env,
+            make_reward(config, code, env, batched=batched),
+            Policy.load(context.folder / "policy.safetensors").act,
+            rounds=-(-episodes // config.eval_envs),
+            episodes=episodes,
+            seed=seed,
+            step=step,
+            stride=config.trajectory_stride,
+            alive=alive.phase("eval"),
+        )
     send_evaluation(context, "policy.safetensors", *evaluation)
 
 
 def choose_backend(config: TrainConfig) -> str:
-    """The trainer, of BACKENDS; `auto` is the fast one for environments it knows exactly."""
+    """The learner, of LEARNERS; `auto` is our own, except for an engine."""
     if is_engine(config.engine):
         backends = {"auto": "rsl_rl", "rsl_rl": "rsl_rl", "sb3": "sb3"}
         if config.algorithm != "ppo" or config.backend not in backends:
@@ -92,31 +107,23 @@ def choose_backend(config: TrainConfig) -> str:
         return backends[config.backend]
     if config.backend == "rsl_rl":
         raise ConfigurationError("backend 'rsl_rl' is for GPU simulators; use 'auto'")
-    from p2p.training.vec_env import is_fast
-
-    if config.backend == "fast" and not is_fast(config.env_id):
-        raise ConfigurationError(
-            f"backend 'fast' does not know {config.env_id}; use backend 'sb3' or 'auto'"
-        )
     if config.algorithm == "sac":
         if config.backend == "sb3":
             raise ConfigurationError(
                 "algorithm 'sac' is not there for backend 'sb3'; use backend 'auto'"
             )
         return "sac"
-    if config.backend == "auto":
-        return "fast" if is_fast(config.env_id) else "sb3"
-    return config.backend
+    return "sb3" if config.backend == "sb3" else "fast"
 
 
 def describe(error: BaseException) -> Failed:
     """A failure as the parent is told of it."""
-    from p2p.training.base_trainer import TrainingDivergedError
     from p2p.training.checkpoints import ResumeError
     from p2p.training.envs.registry import UnknownEnvironmentError
     from p2p.training.reward_function import RewardError
+    from p2p.training.training_loop import TrainingDivergedError
 
-    kind: Literal["reward", "config", "internal"] = "reward"
+    kind: Literal["reward", "environment", "config", "internal"] = "reward"
     message, trace = str(error) or type(error).__name__, ""
     match error:
         case SystemExit() | KeyboardInterrupt():
@@ -128,9 +135,10 @@ def describe(error: BaseException) -> Failed:
         case _:
             trace = "".join(traceback.format_exception(error))[-8000:]
             if isinstance(error, MemoryError):
+                kind = "environment"  # one that the reward raises is a RewardError
                 message = (
-                    "the sandbox's memory limit was reached; the reward (or num_envs) needs less "
-                    "memory, or the run a higher limit"
+                    "the sandbox's memory limit was reached outside of the reward; fewer num_envs "
+                    "or a smaller replay_size need less, or the run a higher limit"
                 )
             elif not isinstance(error, RewardError):
                 kind, message = "internal", f"{type(error).__name__}: {message}"

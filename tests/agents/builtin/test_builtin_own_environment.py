@@ -49,6 +49,7 @@ MODEL = """
 ENV = "OwnSled-v0"
 BLIND = "BlindSled-v0"
 SERVOS = "ServoSled-v0"
+LIMP = "LimpWalker-v0"
 
 
 class OwnSled(MujocoEnv):
@@ -89,8 +90,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     sleds = {ENV: (OwnSled, motors), BLIND: (BlindSled, motors), SERVOS: (OwnSled, servos)}
     for env_id, (sled, model) in sleds.items():
         gym.register(env_id, sled, kwargs={"model_path": str(model)}, max_episode_steps=50)
+    walker, never = (
+        "gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv",
+        {"terminate_when_unhealthy": False},
+    )
+    gym.register(LIMP, walker, kwargs=never, max_episode_steps=500)
     yield
-    for env_id in sleds:
+    for env_id in (*sleds, LIMP):
         del gym.registry[env_id]
     for cached in (get_env_spec, morphology_of, quantities_of, usual_pose):
         cached.cache_clear()
@@ -105,6 +111,13 @@ def test_its_root_its_size_and_its_limbs_are_found() -> None:
     assert known <= set(quantities)
     assert quantities["forward_speed"].reward_code() == "next_obs[..., 9]"
     assert quantities["drift"].felt_as == ""  # it observes where it is
+
+
+def test_a_fall_that_ends_no_episode_is_not_how_it_stands() -> None:
+    assert morphology_of(LIMP).standing_height > 1.2
+    criteria = write_criteria(IntentRequest(prompt="walk forward", env_id=LIMP)).criteria
+    [sunk] = [each for each in criteria if each.title == "Does not sink down"]
+    assert float(sunk.measure.rpartition("at least")[2].split()[0]) > 0.6
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ from p2p.agents.builtin.reward import Recipe, Term, read_recipe, render, write_r
 from p2p.agents.intent_elicitor import check_proposal
 from p2p.agents.judging.episodes import trajectory_columns
 from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
+from p2p.config import EnvOptions, TrainConfig
 from p2p.contracts import Criterion
 from p2p.training.env_spec import get_env_spec, list_env_ids
-from p2p.training.reward.check import check_reward
+from p2p.training.reward_check import check_reward
 from p2p.training.reward_loader import load_from_code
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.vec_env import make_batched_env
@@ -68,7 +69,7 @@ def terms_for(prompt: str, env_id: str) -> dict[str, Term]:
 @cache
 def transitions(env_id: str) -> dict[str, Any]:
     """Some real steps under random actions, as columns (T, N, ...)."""
-    env = make_batched_env(env_id, 3, quantities=QUANTITIES)
+    env = make_batched_env(EnvOptions(env_id, quantities=QUANTITIES), 3)
     rng = np.random.default_rng(0)
     space = env.single_action_space
     obs = env.reset_batch(7)
@@ -523,7 +524,8 @@ def test_parts_of_a_sequence_are_paid_by_the_time_that_the_policy_observes() -> 
     assert (terms["forward_speed"] > 0).tolist() == [True, True, False, False]
     assert (terms["ground_speed"] < 0).tolist() == [False, False, True, True]
     assert "drift" not in terms  # one that has run is not to be where it began
-    report = check_reward(draft.code, env_id, observe_time=True, num_envs=2, steps=5)
+    config = TrainConfig(env_id=env_id, observe_time=True)
+    report = check_reward(draft.code, config, num_envs=2, steps=5)
     assert report.ok
 
 
@@ -791,7 +793,7 @@ def test_lying_costs_what_the_task_pays_and_has_failed(env_id: str) -> None:
     lying = [term for term in recipe.terms if term.is_cost and term.quantity in ("tilt", "height")]
     assert sum(t.weight for t in lying) >= sum(t.weight for t in task) - 1e-3
     reward = load_from_code(code)
-    env = make_batched_env(env_id, 1)
+    env = make_batched_env(EnvOptions(env_id), 1)
     obs = env.reset_batch(0)
     step = env.step_batch(np.zeros((1, *(env.single_action_space.shape or ()))))
     up = step.next_obs

@@ -17,8 +17,8 @@ from p2p.agents.builtin.revise import revise
 from p2p.agents.builtin.reward import Recipe, read_recipe, write_reward
 from p2p.agents.requests import IntentRequest, PastIteration, ReviseRequest, RewardRequest
 from p2p.agents.revise_agent import revise as revise_session
+from p2p.agents.revise_tool_dispatch import tunables
 from p2p.agents.reward_source import reward_digest
-from p2p.agents.session_text import tunables
 from p2p.config import TrainConfig
 from p2p.contracts import CriterionScore, Lesson, LessonCheck, Revision
 from p2p.inference.llm_client import LLMClient

@@ -23,9 +23,11 @@ from p2p.training.specs.spec_text import TERMINATION_RULES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from p2p.training.specs.records import BodyEntry, EnvSpec, JointEntry, Vec3
+    from p2p.training.env_spec import BodyEntry, EnvSpec, JointEntry, Vec3
 
 SETTLE_SECONDS = 2.0
+FALLEN = 0.5
+"""Who points up so much less than at the start has fallen."""
 TARGETS = ("target", "goal")
 OBJECTS = ("object", "ball", "puck", "cube", "block")
 SIDES = ("left", "right", "front", "back")
@@ -375,7 +377,8 @@ def _is_on(part: BodyEntry, side: str, parts: tuple[BodyEntry, ...]) -> bool:
 def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Positions and orientations of all bodies after some seconds without any effort.
 
-    Of the first moment if it falls meanwhile; None if there is no MuJoCo behind it.
+    Of the first moment if it falls meanwhile, which many environments do not end; None if there is
+    no MuJoCo behind it.
     """
     import gymnasium as gym
 
@@ -391,6 +394,7 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
         if data is None:
             return None
         first = data.xpos.copy(), data.xquat.copy()
+        up = float(data.xmat[1, 8])
         still = np.zeros(env.action_space.shape or ())
         for _ in range(int(SETTLE_SECONDS / get_env_spec(env_id).dt)):
             _, _, terminated, truncated, _ = env.step(still)
@@ -398,7 +402,8 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
                 return first
             if truncated:
                 break
-        return data.xpos.copy(), data.xquat.copy()
+        fell = abs(data.xmat[1, 8] - up) > FALLEN
+        return first if fell else (data.xpos.copy(), data.xquat.copy())
     finally:
         env.close()
 

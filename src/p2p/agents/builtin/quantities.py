@@ -22,7 +22,7 @@ from p2p.agents.builtin.morphology import OBJECTS, TARGETS, Morphology, morpholo
 from p2p.training.specs.quantities import QUANTITIES
 
 if TYPE_CHECKING:
-    from p2p.training.specs.records import BodyEntry, JointEntry
+    from p2p.training.env_spec import BodyEntry, JointEntry
 
 STEP_COLUMNS = ("obs", "action", "next_obs")
 STATE_COLUMNS = ("qpos", "qvel")

@@ -23,8 +23,7 @@ from p2p.agents.requests import (
     RevisionProposal,
     RewardRequest,
 )
-from p2p.agents.revise_checks import violations
-from p2p.agents.reward_source import SHORT_DIGEST, reward_digest
+from p2p.agents.reward_source import SHORT_DIGEST, reward_digest, violations
 from p2p.contracts import CriterionScore
 
 HEAVIEST, LIGHTEST = 10.0, 0.005

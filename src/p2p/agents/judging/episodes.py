@@ -1,14 +1,9 @@
-"""What judges get of an episode: the columns of its trajectory, its summary, its video."""
+"""What judges get of an episode: the columns of its trajectory, and its summary."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from p2p.agents.judging.frames import Film, FrameGroup, frame_groups
 from p2p.training.env_spec import spec_for
 from p2p.training.trajectory import (
     ENGINE_COLUMNS,
@@ -20,11 +15,9 @@ from p2p.training.trajectory import (
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
-    from p2p.contracts import Criterion, TrainSummary
-    from p2p.training.specs.records import EnvSpec
+    from p2p.contracts import TrainSummary
+    from p2p.training.env_spec import EnvSpec
 
-MAX_FRAMES = 200
-"""Of a video for judges; a longer episode has fewer a second."""
 SUMMARY_KEYS: dict[str, str] = {
     "env_id": "the environment",
     "dt": "seconds between two steps",
@@ -112,65 +105,3 @@ def episode_summary(
             "final_return": training.final_episodic_return,
         },
     }
-
-
-def film(
-    env_id: str,
-    trajectories: Sequence[Path],
-    criteria: Sequence[Criterion],
-    *,
-    initial_frame: bool = False,
-    motion_trail: bool = False,
-) -> list[Film]:
-    """Draw each trajectory, as files beside it: `trajectory_x.npz` becomes `video_x.mp4`.
-
-    The criteria say which frames are worth a look.
-    """
-    from p2p.training.video.rendering import RenderJob, render_async
-
-    def job(source: Path, name: str, **options: Any) -> RenderJob:
-        output = source.with_name(name.format(source.stem.removeprefix("trajectory_")))
-        return RenderJob(env_id=env_id, trajectory=source, output=output, **options)
-
-    by_episode: list[tuple[tuple[FrameGroup, ...], list[RenderJob]]] = []
-    for source in trajectories:
-        groups = frame_groups(RecordedEpisode.load(source), criteria)
-        rows = tuple(row for group in groups for row in group.rows)
-        jobs = [
-            job(source, "video_{}.mp4", max_frames=MAX_FRAMES),
-            job(source, "frames_{}.mp4", rows=rows),
-        ]
-        if initial_frame:
-            jobs.append(job(source, "initial_{}.png", view="initial_frame", width=640, height=480))
-        if motion_trail:
-            jobs.append(job(source, "trail_{}.png", view="motion_trail", width=1152, height=384))
-        by_episode.append((groups, jobs))
-    process = render_async([job for _, jobs in by_episode for job in jobs])
-    try:
-        outcomes = {outcome.output: outcome for outcome in process.wait()}
-    finally:
-        process.cancel()  # nothing to cancel, unless the wait was interrupted
-    films: list[Film] = []
-    for groups, jobs in by_episode:
-        made = [outcomes[job.output.absolute()] for job in jobs]
-        stills = {j.view: o.output for j, o in zip(jobs[2:], made[2:], strict=True) if o.ok}
-        films.append(
-            Film(
-                video=made[0].output,
-                frames=made[1].output,
-                groups=groups,
-                initial_frame=stills.get("initial_frame"),
-                motion_trail=stills.get("motion_trail"),
-                problem=next((o.error or "no video" for o in made[:2] if not o.ok), ""),
-            )
-        )
-    return films
-
-
-def cut(trajectory: RecordedEpisode, start_s: float, end_s: float) -> RecordedEpisode:
-    """The steps between two times, or the step nearest to them if there is none between."""
-    times = trajectory["timestamp"]
-    rows = np.flatnonzero((times >= start_s) & (times <= end_s))
-    if not len(rows):
-        rows = np.array([int(np.abs(times - start_s).argmin())])
-    return trajectory.part(rows)

@@ -1,9 +1,9 @@
 """Runs on a Slurm cluster. Base folder and runs folder are seen by all of its machines.
 
-Each run is a job with its supervisor in it; runs that are submitted together and ask for the same
-become one array. Whether a launch has begun and how it ended stands in its folder, never in Slurm's
-memory: accounting need not be there. A second job for the same launch finds the first one's claim
-and goes away, so a submit that may have got lost is simply made again.
+Each run is a job of one batch script, with its supervisor in it. Whether a launch has begun and how
+it ended stands in its folder, never in Slurm's memory: accounting need not be there. A second job
+for the same launch finds the first one's claim and goes away, so a submit that may have got lost is
+simply made again.
 
 Jobs are never requeued by Slurm. One that it ends (its node fails, it is preempted, the
 partition's time is up) is lost, and the scheduler, which counts attempts, starts it anew.
@@ -14,15 +14,12 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import secrets as random_numbers
 import shlex
 import sys
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from p2p import files
 from p2p.scheduler.backends import Backend, BackendError, cluster_owner
@@ -35,7 +32,7 @@ from p2p.scheduler.launch import (
     launch_file,
 )
 from p2p.scheduler.package import build_package, unpack
-from p2p.scheduler.records import Launch, NodeConfig
+from p2p.scheduler.records import Launch, NodeConfig, RunSpec
 
 FRESH_S = 1.0
 """One look at the queue serves everybody who asks within this time."""
@@ -43,10 +40,6 @@ COMMAND_S = 60.0
 """For one of Slurm's commands; a busy controller takes its time."""
 LAG_S = 10.0
 """What a machine wrote may be seen here so much later, on a shared file system."""
-TOGETHER_S = 0.05
-"""What is submitted within this time may share an array."""
-MAX_ARRAY = 1000
-"""Slurm's own default is 1001."""
 GRACE_S = 20.0
 """Less than Slurm's KillWait, 30 s by default, after which it kills the supervisor, too."""
 SECRETS_FILE = "secrets.env"
@@ -57,23 +50,16 @@ LOCAL_VARIABLES = {
 }  # fmt: skip
 """What means nothing on another machine."""
 NOTE = "slurm.json"
-"""In the launch's folder: the name of its job, its index in an array, and its number once known."""
+"""In the launch's folder: the name of its job, and its number once known."""
 SCRIPT = """#!/bin/bash
-launches=({launch_ids})
-launch=${{launches[${{SLURM_ARRAY_TASK_ID:-0}}]}}
-exec >> {base}/launches/$launch/supervisor.log 2>&1
+exec >> {folder}/supervisor.log 2>&1
 export PYTHONPATH={package}
-exec {python} -P -m p2p.scheduler.supervisor {base} $launch
+exec {python} -P -m p2p.scheduler.supervisor {base} {launch_id}
 """
-
-
 ENDED = {
     "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
     "BOOT_FAIL", "DEADLINE", "REVOKED",
 }  # fmt: skip
-
-Place = tuple[str, int | None]
-"""Where a launch is in the queue: the name of its job, and its index if that is an array."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +80,14 @@ class SlurmJob:
         return f"Slurm job {self.job_id}: {self.state}{why}"
 
 
-def read_queue(text: str) -> dict[Place, SlurmJob]:
-    """What squeue wrote; of several jobs for one launch, the one that got furthest and lives."""
-    jobs: dict[Place, SlurmJob] = {}
+def read_queue(text: str) -> dict[str, SlurmJob]:
+    """What squeue wrote, by names of jobs; of several with one name, the one that got furthest."""
+    jobs: dict[str, SlurmJob] = {}
     for line in text.splitlines():
-        name, index, job_id, state, reason = line.split("|", 4)
-        place = (name, int(index) if index.isdigit() else None)
+        name, job_id, state, reason = line.split("|", 3)
         job = SlurmJob(job_id, state, reason)
-        if place not in jobs or _rank(job) >= _rank(jobs[place]):
-            jobs[place] = job
+        if name not in jobs or _rank(job) >= _rank(jobs[name]):
+            jobs[name] = job
     return jobs
 
 
@@ -147,9 +132,7 @@ class SLURMBackend(Backend):
         base = Path(node.base_dir) / cluster_owner(scheduler_dir)
         super().__init__(node, scheduler_dir, base)
         self.python = node.python or sys.executable
-        self._groups: dict[tuple[str, ...], tuple[list[LaunchFolder], asyncio.Task[None]]] = {}
-        self._arriving: Counter[tuple[str, ...]] = Counter()
-        self._jobs: dict[Place, SlurmJob] = {}
+        self._jobs: dict[str, SlurmJob] = {}
         self._seen_at = float("-inf")
         self._looking = asyncio.Lock()
         self._gone_since: dict[str, float] = {}
@@ -166,24 +149,16 @@ class SLURMBackend(Backend):
             grace_s=GRACE_S,
             secrets_file=str(self.base.parent / SECRETS_FILE),
         )
-        options, submission = self._options(launch), None
         with self.errors():
             folder = self.folder(launch)
-            self._arriving[options] += 1
-            try:
-                if await asyncio.to_thread(folder.prepare, file):
-                    job = await self._job_of(folder, at_once=True)
-                    if job is None or job.is_over:
-                        submission = self._join_group(folder, options)
-            finally:
-                self._arriving[options] -= 1
-            if submission is not None:
-                await asyncio.shield(submission)  # one that gives up does not stop the others
+            if await asyncio.to_thread(folder.prepare, file):
+                job = await self._job_of(folder, at_once=True)
+                if job is None or job.is_over:
+                    await self.submit_job(folder, self._options(launch.spec))
         return await self.status(launch)
 
-    def _options(self, launch: Launch) -> tuple[str, ...]:
-        """What its job asks Slurm for; launches with the same can share an array."""
-        spec = launch.spec
+    def _options(self, spec: RunSpec) -> list[str]:
+        """What its job asks Slurm for."""
         options = [f"--cpus-per-task={spec.cores}"]
         if spec.gpus:
             options.append(f"--gpus-per-node={spec.gpus}")
@@ -192,62 +167,33 @@ class SLURMBackend(Backend):
             options.append(f"--time={math.ceil((spec.time_limit_s + GRACE_S) / 60) + 1}")
         if self.node.partition:
             options.append(f"--partition={self.node.partition}")
-        return tuple(options)
+        return options
 
-    def _join_group(self, folder: LaunchFolder, options: tuple[str, ...]) -> asyncio.Task[None]:
-        """The submission of the job that this launch is part of."""
-        if options not in self._groups:
-            task = asyncio.create_task(self._submit_later(options))
-            self._groups[options] = ([], task)
-        group, task = self._groups[options]
-        group.append(folder)
-        if len(group) == MAX_ARRAY:
-            del self._groups[options]
-        return task
-
-    async def _submit_later(self, options: tuple[str, ...]) -> None:
-        group, task = self._groups[options]
-        deadline = time.monotonic() + COMMAND_S
-        await asyncio.sleep(TOGETHER_S)
-        while self._arriving[options] and time.monotonic() < deadline:
-            await asyncio.sleep(TOGETHER_S)
-        if self._groups.get(options, (None, None))[1] is task:
-            del self._groups[options]
-        await self.submit_job(group, options)
-
-    async def submit_job(self, group: Sequence[LaunchFolder], options: Sequence[str]) -> None:
-        """Submit launches that ask for the same as one job."""
-        group = list({folder.launch_id: folder for folder in group}.values())
+    async def submit_job(self, folder: LaunchFolder, options: Sequence[str]) -> None:
+        """Submit a launch as a job of its own."""
         package = await asyncio.to_thread(build_package)
         script = SCRIPT.format(
-            launch_ids=" ".join(folder.launch_id for folder in group),
+            launch_id=folder.launch_id,
+            folder=shlex.quote(str(folder.path)),
             base=shlex.quote(str(self.base)),
             package=shlex.quote(str(await asyncio.to_thread(unpack, self.base, *package))),
             python=shlex.quote(self.python),
         )
-        name = f"p2p-{self.base.name}-{group[0].launch_id}"
-        notes: list[dict[str, Any]] = [{"name": name, "index": None}]
-        array: list[str] = []
-        if len(group) > 1:
-            name = f"p2p-{self.base.name}-array-{random_numbers.token_hex(6)}"
-            notes = [{"name": name, "index": index} for index in range(len(group))]
-            array = [f"--array=0-{len(group) - 1}"]
+        name = f"p2p-{self.base.name}-{folder.launch_id}"
         # Noted before the job is there, so that it is found by its name after a crash.
-        for folder, note in zip(group, notes, strict=True):
-            files.write_json(folder.path / NOTE, note)
+        files.write_json(folder.path / NOTE, {"name": name})
         usual = launch_environment()
         variables = {name: usual[name] for name in usual.keys() - LOCAL_VARIABLES}
         cluster = {k: v for k, v in os.environ.items() if k.startswith(("SLURM_", "SBATCH_"))}
         number = await call(
-            "sbatch", "--parsable", f"--job-name={name}", *array, *options,
+            "sbatch", "--parsable", f"--job-name={name}", *options,
             "--ntasks=1", "--output=/dev/null", "--error=/dev/null", "--chdir=/",
             f"--export={','.join(variables) or 'NONE'}",
             # A launch runs once: who wants it again makes it a new attempt.
             "--no-requeue",
             text=script, variables={**variables, **cluster},
         )  # fmt: skip
-        for folder, note in zip(group, notes, strict=True):
-            files.write_json(folder.path / NOTE, {**note, "job_id": number.strip()})
+        files.write_json(folder.path / NOTE, {"name": name, "job_id": number.strip()})
 
     async def status(self, launch: Launch) -> RunStatus:
         with self.errors():
@@ -342,8 +288,7 @@ class SLURMBackend(Backend):
             if self._seen_at < (asked_at if at_once else asked_at - FRESH_S):
                 looked_at = time.monotonic()
                 text = await call(
-                    "squeue", "--me", "--array", "--states=all", "--noheader",
-                    "--format=%j|%K|%i|%T|%r",
+                    "squeue", "--me", "--states=all", "--noheader", "--format=%j|%i|%T|%r"
                 )  # fmt: skip
                 self._jobs, self._seen_at = read_queue(text), looked_at
-            return self._jobs.get((note["name"], note["index"]))
+            return self._jobs.get(note["name"])

@@ -10,12 +10,25 @@ import json
 import platform
 import threading
 import time
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from p2p.contracts import PolicyMetadata
+from p2p.training.env_spec import ActionEntry, EnvSpec, JointEntry, ObservationEntry
+from p2p.training.specs.mujoco_backend import ModelFacts, read_action
+from p2p.training.specs.observation_layout import Samples, StateLibrary, read_layout
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from p2p.training.engines.engine_env import EngineEnv, EngineTerm
+
 
 PACKAGES = ("mjlab", "isaaclab", "mujoco", "mujoco-warp", "newton", "warp-lang", "torch",
             "rsl-rl-lib", "numpy")  # fmt: skip
@@ -36,7 +49,8 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
             tell(progress=doing, seconds=time.monotonic() - began)
 
     threading.Thread(target=report, daemon=True).start()
-    from p2p.training.engines.engine_env import EngineOptions, choose_device, get_adapter
+    from p2p.config import EnvOptions
+    from p2p.training.engines.engine_env import choose_device, get_adapter
 
     if "play" in payload:
         _play(Path(payload["folder"]), **payload["play"])
@@ -48,8 +62,8 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
         tell(done={"environments": adapter.environments()})
         return
     doing = "building the environment; kernels are compiled the first time, which takes minutes"
-    options = EngineOptions(device=choose_device(payload["device"]))
-    env = adapter.make(payload["env_id"], payload["num_envs"], options)
+    options = EnvOptions(payload["env_id"], device=choose_device(payload["device"]))
+    env = adapter.make(options, payload["num_envs"])
     env.reset_batch(0)
     import numpy as np
 
@@ -64,7 +78,7 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     rate = env.num_envs * payload["steps"] / max(time.monotonic() - ready, 1e-9)
     if payload.get("facts"):
         doing = "reading the environment's facts"
-        from p2p.training.engines.live_spec import read_live_spec, read_policy_metadata
+        from p2p.training.engines.child import read_live_spec, read_policy_metadata
 
         folder = Path(payload["folder"]) / "facts"
         env.write_model(folder / "model")
@@ -97,9 +111,8 @@ def _play(
     from p2p.training.specs.quantities import QUANTITIES
 
     chosen: Any = act or Policy.load(folder / "policy.safetensors")
-    env = make_engine_env(
-        TrainConfig.model_validate(config), rows, training=False, quantities=frozenset(QUANTITIES)
-    )
+    options = TrainConfig.model_validate(config).env_options()
+    env = make_engine_env(replace(options, quantities=frozenset(QUANTITIES)), rows)
     for i, episode in enumerate(play_rounds(env, chosen, episodes=episodes, seed=seed)):
         episode.save(folder / f"episode_{i}.npz")
 
@@ -112,3 +125,183 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+COMMAND = "command_"
+SAMPLED_STEPS = 40
+SAMPLED_ROWS = 4
+SAME, MOVES = 1e-5, 1e-3
+"""Spread of a number that stays as it is, and of one that does not."""
+
+
+def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
+    """Everything that a reward author has to know."""
+    facts = ModelFacts(env.robot)
+    samples, actions, keys = _samples(env, facts.library)
+    layout = tuple(
+        _last_action(_offset(entry, samples, facts), samples, actions)
+        for entry in read_layout(None, samples, facts.library)
+    )
+    ends = ", ".join(env.terminations)
+    return facts.spec(
+        env_id=env.env_id,
+        name=env.env_id,
+        engine=engine,
+        observation=tuple(_named(layout, env.observation_terms)),
+        actions=tuple(_actions(env, facts)),
+        camera={},
+        info_keys=keys,
+        frame_skip=env.frame_skip,
+        max_episode_steps=env.max_episode_steps,
+        terminate_when_unhealthy=True if env.terminations else None,
+        healthy_ranges={},
+        termination=f"ended by the engine's own terms: {ends}" if ends else "never ends early",
+    )
+
+
+def read_policy_metadata(engine: str, version: str, env: EngineEnv) -> PolicyMetadata:
+    """Everything that whoever runs a policy on a robot has to know."""
+    joints, observed, actions = env.joint_drives(), env.observation_terms, env.action_terms
+    commands = [name for name in env.reported() if name.startswith(COMMAND)]
+    return PolicyMetadata(
+        env_id=env.env_id,
+        engine=engine,
+        engine_version=version,
+        step_dt=env.dt,
+        physics_dt=env.dt / env.frame_skip,
+        quaternion_order=env.quaternion_order,
+        joint_names=tuple(joint.name for joint in joints),
+        default_joint_pos=tuple(joint.default_position for joint in joints),
+        joint_stiffness=tuple(joint.stiffness for joint in joints),
+        joint_damping=tuple(joint.damping for joint in joints),
+        command_names=tuple(name.removeprefix(COMMAND) for name in commands),
+        observation_names=tuple(term.name for term in observed),
+        observation_dims=tuple(len(term.parts) for term in observed),
+        observation_elements=tuple(term.parts for term in observed),
+        observation_terms_scale=tuple(
+            1.0 if not term.scale else term.common_scale or term.scale for term in observed
+        ),
+        observation_terms_clip=tuple(term.clip[0] if term.clip else None for term in observed),
+        observation_terms_history_length=tuple(term.history_length for term in observed),
+        action_names=tuple(term.name for term in actions),
+        action_types=tuple(term.kind for term in actions),
+        action_joint_names=tuple(part for term in actions for part in term.parts),
+        action_scale=_each(actions, "scale", 1.0),
+        action_offset=_each(actions, "offset", 0.0),
+        action_clip=_each(actions, "clip", None),
+    )
+
+
+def _each(terms: Sequence[EngineTerm], setting: str, default: Any) -> tuple[Any, ...]:
+    """A setting of all numbers of the action."""
+    values = [getattr(term, setting) or (default,) * len(term.parts) for term in terms]
+    return tuple(value for of_term in values for value in of_term)
+
+
+def _samples(
+    env: EngineEnv, library: StateLibrary
+) -> tuple[Samples, NDArray[np.float64], dict[str, str]]:
+    """Random play, its actions (S, A), and the keys that its info had."""
+    rng = np.random.default_rng(0)
+    env.reset_batch(0)
+    observations, snapshots, actions, keys = [], [], [], dict[str, str]()
+    for _ in range(SAMPLED_STEPS):
+        action = rng.uniform(-1, 1, (env.num_envs, *env.single_action_space.shape))
+        step = env.step_batch(action)
+        for row in range(min(env.num_envs, SAMPLED_ROWS)):
+            observations.append(step.next_obs[row])
+            actions.append(action[row])
+            snapshots.append(library.snapshot(env.row_side_info(row)["mj_data"]))
+        keys = {
+            name: f"as the engine reports it, {values[0].size} numbers"
+            for name, values in step.info.items()
+        }
+    samples = Samples(np.stack(observations), library.values(np.stack(snapshots)))
+    return samples, np.stack(actions), keys
+
+
+def _offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> ObservationEntry:
+    """A position that is observed from the pose in which episodes begin, as engines do."""
+    if entry.source is not None:
+        return entry
+    positions = samples.values[:, : facts.robot.model.nq]
+    gaps = samples.observations[:, entry.index, None] - positions
+    constant = (np.ptp(gaps, axis=0) < SAME) & (np.ptp(positions, axis=0) > MOVES)
+    if not constant.any():
+        return entry
+    column = int(np.argmax(constant))
+    offset = -float(gaps[:, column].mean())
+    quantity = facts.library.quantities[column]
+    return ObservationEntry(
+        index=entry.index,
+        name=f"{quantity.name}_from_start",
+        source=f"{quantity.source} - {offset:.6g}",
+        unit=quantity.unit,
+        description=f"{quantity.description}; less {offset:.4g}, where episodes begin",
+    )
+
+
+def _last_action(
+    entry: ObservationEntry, samples: Samples, actions: NDArray[np.float64]
+) -> ObservationEntry:
+    """What the policy did in the step that led here, where it observes that."""
+    if entry.source is not None:
+        return entry
+    gaps = np.abs(samples.observations[:, entry.index, None] - actions).max(axis=0)
+    column = int(np.argmin(gaps))
+    update = {"source": f"action[{column}]"} if gaps[column] < SAME else {}
+    return entry.model_copy(update=update)
+
+
+def _named(
+    layout: Sequence[ObservationEntry], terms: Sequence[EngineTerm]
+) -> list[ObservationEntry]:
+    """What experiments found, and the engine's own name for it."""
+    labels = [(term, part) for term in terms for part in term.parts]
+    entries = []
+    for entry, (term, part) in zip(layout, labels, strict=True):
+        label = f"{term.name}_{part}" if part else term.name
+        if entry.source is None or entry.source.startswith("action["):
+            text = term.description or "as the engine computes it"
+            text = f"{term.name}: {text} ({part})" if part else f"{term.name}: {text}"
+            changes = {"name": label, "unit": term.unit, "description": text}
+        else:
+            changes = {"description": f"{label}: {entry.description}"}
+        entries.append(entry.model_copy(update=changes))
+    return entries
+
+
+def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
+    """Each number of the action: with the actuator of its joint, where there is one."""
+    model = env.model
+    by_joint = {int(model.actuator_trnid[i, 0]): i for i in range(model.nu)}
+    ids = {joint.name: joint.id for joint in facts.joints}
+    entries: list[ActionEntry] = []
+    for term in env.action_terms:
+        for part in term.parts:
+            index = len(entries)
+            joint = next((ids[name] for name in ids if name.rpartition("/")[2] == part), None)
+            actuator = None if joint is None else by_joint.get(joint)
+            if term.is_effort and joint is not None:
+                entry = _effort(term, facts.joints[joint])
+            elif actuator is None:
+                entry = ActionEntry(
+                    index=index, name=f"{term.name}_{part}", joint=None, kind=term.name,
+                    low=None, high=None, gear=1.0, unit="", description=term.description,
+                )  # fmt: skip
+            else:
+                entry = read_action(model, actuator, facts.joints, (None, None))
+                scale = "" if term.common_scale is None else f"; 1.0 is {term.common_scale:g} of it"
+                entry = entry.model_copy(update={"description": f"{entry.description}{scale}"})
+            entries.append(entry.model_copy(update={"index": index}))
+    return entries
+
+
+def _effort(term: EngineTerm, joint: JointEntry) -> ActionEntry:
+    kind, unit = ("force", "N") if joint.type == "slide" else ("torque", "N m")
+    scale = 1.0 if term.common_scale is None else term.common_scale
+    text = f"{kind} on {joint.name}: {scale:g} {unit} per 1.0, in its positive direction"
+    return ActionEntry(
+        index=0, name=joint.name, joint=joint.name, kind=kind, low=None, high=None, gear=scale,
+        unit=unit, description=f"{text}; {joint.sign}",
+    )  # fmt: skip

@@ -8,6 +8,7 @@ of every other simulator. Frames are the world's, quaternions are (w, x, y, z), 
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -20,39 +21,21 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from p2p.config import ConfigurationError
+from p2p.config import ConfigurationError, engine_of
 from p2p.sandbox import gpu
 from p2p.training.engines.table import get_engine
-from p2p.training.envs.batch_data import BatchData
-from p2p.training.envs.batched_env import F64, Array, Bools, StepBatch
+from p2p.training.envs.batched_env import F64, Array, BatchData, Bools, Seeds, StepBatch
 from p2p.training.specs.quantities import Meter, Robot, measure
 from p2p.training.trajectory import ENGINE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from p2p.config import TrainConfig
+    from p2p.config import EnvOptions
 
 DATA = "mj_data"
 Groups = dict[str, torch.Tensor]
 """Observations by group, (N, ...) each: `actor`, and `critic` where the engine has another."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """How environments are made; None leaves a setting as the engine has it."""
-
-    device: str = "cpu"
-    seed: int = 0
-    max_episode_steps: int | None = None
-    terminate_when_unhealthy: bool | None = None
-    """False: episodes end at their time limit only."""
-    training: bool = False
-    """Whether observations are as noisy as the engine makes them for training, and its own rewards
-    left out."""
-    observe_time: bool = False
-    quantities: frozenset[str] = frozenset()
-    """Those of QUANTITIES that stand in the info of every step, as far as the robot has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +89,7 @@ class JointDrive:
 class EngineAdapter(Protocol):
     """The functions of an adapter's module."""
 
-    def make(self, env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
+    def make(self, options: EnvOptions, num_envs: int) -> EngineEnv:
         """The environments; ConfigurationError for an id or a setting that there is not."""
 
     def environments(self) -> list[dict[str, Any]]:
@@ -122,20 +105,10 @@ def get_adapter(name: str) -> EngineAdapter:
     return cast("EngineAdapter", import_module(get_engine(name).adapter))
 
 
-def make_engine_env(
-    config: TrainConfig, num_envs: int, *, training: bool, quantities: frozenset[str]
-) -> EngineEnv:
-    """The environments of a configuration; in training, with its horizon and the engine's noise."""
-    options = EngineOptions(
-        device=choose_device(config.device),
-        seed=config.seed,
-        max_episode_steps=(training and config.training_horizon) or config.max_episode_steps,
-        terminate_when_unhealthy=config.terminate_when_unhealthy,
-        training=training,
-        observe_time=config.observe_time,
-        quantities=quantities,
-    )
-    return get_adapter(config.engine).make(config.env_id, num_envs, options)
+def make_engine_env(options: EnvOptions, num_envs: int) -> EngineEnv:
+    """The environments, on the device that the options choose."""
+    options = replace(options, device=choose_device(options.device))
+    return get_adapter(engine_of(options.env_id)).make(options, num_envs)
 
 
 def rsl_rl_settings(rl: Any, init_std: float) -> dict[str, Any]:
@@ -184,13 +157,23 @@ def choose_device(device: str) -> str:
 
 
 def _let_warp_write() -> None:
-    """Copy compiled kernels into their place: in the sandbox no folder can be renamed."""
+    """Copy compiled kernels into their place: in the sandbox no folder can be renamed.
+
+    As with Warp's own renaming, a file that is there stays. It may be a link to a shared one, which
+    this process can read only.
+    """
+    import warp
     from warp._src import build
+
+    if not hasattr(build, "safe_rename"):  # Warp has no public name for it
+        raise ConfigurationError(f"Warp {warp.__version__} is not one that engines are made for")
 
     def copy(source: str, target: str, *_: object) -> None:
         Path(target).mkdir(parents=True, exist_ok=True)
         for file in Path(source).iterdir():  # and no file's mode can be set, as shutil does
-            (Path(target) / file.name).write_bytes(file.read_bytes())
+            place = Path(target) / file.name
+            if not place.exists():
+                place.write_bytes(file.read_bytes())
 
     build.safe_rename = copy
 
@@ -261,7 +244,7 @@ class EngineEnv(ABC):
     def close(self) -> None:
         """Free what is held."""
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(self, options: EnvOptions) -> None:
         width = sum(len(term.parts) for term in self.observation_terms) + options.observe_time
         self.single_observation_space = Box(-np.inf, np.inf, (width,), np.float64)
         actions = sum(len(term.parts) for term in self.action_terms)
@@ -349,8 +332,9 @@ class EngineEnv(ABC):
 
     # --- at the border ------------------------------------------------------------------------
 
-    def reset_batch(self, seed: int | None = None) -> F64:
+    def reset_batch(self, seed: Seeds = None) -> F64:
         """Start every row anew; equal seeds give equal starts for equal numbers of rows."""
+        assert seed is None or isinstance(seed, int), "an engine has one generator for all rows"
         return _numpy(self.reset_tensors(seed)["actor"])
 
     def step_batch(self, action: Array) -> StepBatch:
@@ -422,6 +406,59 @@ class EngineEnv(ABC):
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         raise NotImplementedError(f"{self.env_id}: a GPU simulator's state is not saved")
+
+
+def read_observation_terms(
+    env_id: str,
+    manager: Any,
+    group: str,
+    configs: Sequence[Any],
+    parts: Callable[[dict[str, Any], int], tuple[str, ...]],
+    describe: Callable[[Any], str],
+) -> tuple[EngineTerm, ...]:
+    """The terms of a group of Isaac Lab's observation manager, which mjlab has, too.
+
+    `parts` names the numbers of a term by its parameters and its width.
+    """
+    if group not in manager.active_terms or not manager.group_obs_concatenate[group]:
+        raise ConfigurationError(f"{env_id} has no vector of observations")
+    names, terms = manager.active_terms[group], []
+    for name, shape, cfg in zip(names, manager.group_obs_term_dim[group], configs, strict=True):
+        if len(shape) != 1:
+            raise ConfigurationError(f"{env_id}: {name} is an image, not a vector")
+        terms.append(
+            EngineTerm(
+                name,
+                parts(cfg.params, shape[0]),
+                describe(cfg),
+                scale=per_number(cfg.scale, shape[0]),
+                clip=bounds_per_number(cfg.clip, shape[0]),
+                history_length=cfg.history_length,
+            )
+        )
+    return tuple(terms)
+
+
+def read_action_term(
+    name: str, term: Any, *, joints: str, scale: str, offset: str, is_effort: bool = False
+) -> EngineTerm:
+    """A term of an action manager; `joints`, `scale` and `offset` are its attributes for these."""
+    parts = tuple(getattr(term, joints, ())) or tuple(map(str, range(term.action_dim)))
+    return EngineTerm(
+        name,
+        parts,
+        first_line(type(term)),
+        kind=type(term).__name__,
+        scale=per_number(getattr(term, scale, None), len(parts)),
+        offset=per_number(getattr(term, offset, None), len(parts)),
+        clip=bounds_per_number(getattr(term, "_clip", None), len(parts)),
+        is_effort=is_effort,
+    )
+
+
+def first_line(thing: object) -> str:
+    """The first line of a docstring; empty where there is none."""
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 
 def per_number(value: Any, width: int) -> tuple[float, ...]:

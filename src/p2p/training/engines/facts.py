@@ -1,4 +1,4 @@
-"""The engine as this process sees it: its child processes, and the facts that they leave."""
+"""The engine as this process sees it: its child processes, and what they leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from p2p import files
 from p2p.config import ConfigurationError
 from p2p.contracts import PolicyMetadata
-from p2p.sandbox import LIBRARIES_BYTES, Sandbox, gpu, read_message, run_worker
+from p2p.sandbox import LIBRARIES_BYTES, Sandbox, gpu, read_arrays, read_message, run_worker
 from p2p.training.engines.table import (
     Installed,
     check_supported,
@@ -28,12 +28,16 @@ from p2p.training.engines.table import (
     installed,
     is_engine,
 )
+from p2p.training.env_spec import EnvSpec
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
-from p2p.training.specs.records import EnvSpec
+from p2p.training.trajectory import MAX_BYTES, RecordedEpisode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from p2p.config import TrainConfig
     from p2p.sandbox import SandboxedProcess, SandboxExit
+    from p2p.training.policies.policy import Policy
 
 Fact = TypeVar("Fact", bound=BaseModel)
 CHILD = "p2p.training.engines.child"
@@ -278,10 +282,12 @@ def engine_preset(engine: str, env_id: str) -> dict[str, Any]:
 
 
 class EngineBackend:
-    """The SimulatorBackend of an engine that is installed beside this package."""
+    """The SimulatorBackend of an engine that is installed beside this package.
 
-    def __init__(self, engine: str) -> None:
-        self.engine_name = engine
+    Bodies, joints and quantities are MuJoCo's: quaternions are (w, x, y, z), frames the world's.
+    """
+
+    engine_name: str
 
     def read_spec(self, env_id: str) -> EnvSpec:
         return _read_fact(read_facts(self.engine_name, env_id) / "spec.json", EnvSpec)
@@ -293,3 +299,55 @@ class EngineBackend:
         import mujoco
 
         return {"mujoco": mujoco}
+
+
+class MjlabBackend(EngineBackend):
+    engine_name = "mjlab"
+
+
+class IsaacLabBackend(EngineBackend):
+    """Isaac Lab itself has quaternions (x, y, z, w), and every environment its own origin."""
+
+    engine_name = "isaaclab"
+
+
+def play_in_engine(
+    config: TrainConfig,
+    act: Policy | str,
+    *,
+    rows: int,
+    episodes: int,
+    seed: int,
+) -> Iterator[RecordedEpisode]:
+    """Play episodes as `play_episodes` does; a child of the engine steps."""
+    with tempfile.TemporaryDirectory(prefix="p2p-played-") as name:
+        place = Path(name)
+        files: list[Path] = []
+
+        def keep(folder: Path) -> None:
+            for i in range(episodes):
+                file = f"episode_{i}.npz"
+                arrays = read_arrays(folder, file, max_bytes=MAX_BYTES)
+                RecordedEpisode.from_arrays(arrays).save(place / file)
+                files.append(place / file)
+
+        def prepare(folder: Path) -> None:
+            if not isinstance(act, str):
+                act.save(folder / "policy.safetensors")
+
+        play: dict[str, Any] = {
+            "config": config.model_dump(mode="json"),
+            "act": act if isinstance(act, str) else None,
+            "rows": rows,
+            "episodes": episodes,
+            "seed": seed,
+        }
+        run_child(
+            config.engine,
+            play=play,
+            prepare=prepare,
+            keep=keep,
+            device=config.device,
+        )
+        for file in files:
+            yield RecordedEpisode.load(file)

@@ -1,4 +1,4 @@
-"""Installing an engine: a virtual environment with pinned packages, and warm kernels.
+"""Installing an engine: a virtual environment with pinned packages, its assets, and warm kernels.
 
 Every step looks first whether it is done, so a second call finishes what a first one left.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
 from p2p import files
 from p2p.config import ConfigurationError
+from p2p.files import write_text
 from p2p.sandbox import gpu, start_gpu
 from p2p.training.engines.facts import EngineFailed, run_child
 from p2p.training.engines.table import (
@@ -214,3 +216,73 @@ def _run(command: Sequence[str], log: Path, on_progress: Progress) -> None:
             raise
     if code:
         raise EngineFailed(f"{Path(command[0]).name} failed: {last[:300]}; see {log}")
+
+
+# --- Isaac Lab's robots and ground, without a download --------------------------------------------
+#
+# Its tasks name files on a server. The same paths are written into a folder, to which
+# ISAACSIM_ASSET_ROOT points Isaac Lab. The pendulums and the ground come with this package. Ant and
+# humanoid are made from the files that come with Newton in the engine's environment.
+
+_ANT_DENSITY = 5
+"""kg/m³: with it the ant weighs what MuJoCo's does, 0.91 kg."""
+_HUMANOID_JOINTS: Mapping[str, str] = {
+    "abdomen_x": "pelvis",
+    "right_knee": "right_shin",
+    "left_knee": "left_shin",
+    "right_elbow": "right_lower_arm",
+    "left_elbow": "left_lower_arm",
+}
+"""Newton's name of a joint to the one that Isaac Lab's tasks look for."""
+
+
+def ant_usd(newton: str) -> str:
+    """Newton's ant, as heavy as MuJoCo's."""
+    return re.sub(r"(physics:density = )1\b", rf"\g<1>{_ANT_DENSITY}", newton)
+
+
+def humanoid_usd(newton: str) -> str:
+    """Newton's humanoid, its joints named as the tasks of Isaac Lab name them."""
+    for old, new in _HUMANOID_JOINTS.items():
+        newton = newton.replace(f'Joint "{old}"', f'Joint "{new}"')
+    return newton
+
+
+def write_assets(folder: Path, newton_assets: Path) -> None:
+    """Write the asset root.
+
+    Args:
+        folder: What `ISAACSIM_ASSET_ROOT` is to be set to.
+        newton_assets: `newton/examples/assets` of the engine's environment.
+    """
+    lab, sim = folder / "Isaac/IsaacLab", folder / "Isaac/Robots/IsaacSim"
+    ground = lab / "Environments/Grid/default_ground_plane_checker_v1/default_ground_plane.usda"
+    pendulum = lab / "Robots/Classic/CartDoublePendulum/cart_double_pendulum.usd"
+    files = {
+        ground: _own_asset("ground"),
+        lab / "Robots/Classic/Cartpole/cartpole.usd": _own_asset("cartpole"),
+        pendulum: _own_asset("cart_double_pendulum"),
+        sim / "Ant/ant_instanceable.usd": ant_usd((newton_assets / "ant.usda").read_text()),
+        sim / "Humanoid/humanoid_instanceable.usd": humanoid_usd(
+            (newton_assets / "humanoid.usda").read_text()
+        ),
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+
+
+def _own_asset(name: str) -> str:
+    folder = resources.files("p2p.training.engines") / "assets"
+    return (folder / f"{name}.usda").read_text("utf-8")
+
+
+_WHERE = "import importlib.util; print(importlib.util.find_spec('newton').origin)"
+
+
+def write_isaaclab_assets(home: Path, python: Path) -> None:
+    """Write the asset root of an engine's folder, from what its Python has of Newton."""
+    where = subprocess.run(
+        [python, "-I", "-c", _WHERE], capture_output=True, text=True, timeout=120, check=True
+    ).stdout.strip()
+    write_assets(home / "assets", Path(where).parent / "examples" / "assets")

@@ -3,6 +3,10 @@
 A process can have one simulation of Isaac Lab, and a trainer has two kinds of environments: those
 that it steps and those that it evaluates in. They share the simulation. The later ones are its
 first rows, and whoever was reset last has it.
+
+A direct task says how wide its observations and actions are, and not what they mean. The numbers of
+its observation are identified by experiment, as everywhere (see child); those of its action by what
+each of them makes of the forces and targets in the simulation.
 """
 
 from __future__ import annotations
@@ -10,8 +14,10 @@ from __future__ import annotations
 import inspect
 import math
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -23,8 +29,9 @@ import numpy as np
 import torch
 import warp as wp
 from isaaclab.app.sim_launcher import launch_simulation
-from isaaclab.envs import DirectRLEnvCfg, ManagerBasedRLEnv, ManagerBasedRLEnvCfg
+from isaaclab.envs import DirectRLEnv, DirectRLEnvCfg, ManagerBasedRLEnv, ManagerBasedRLEnvCfg
 from isaaclab.envs.mdp import JointEffortAction
+from isaaclab.envs.utils.spaces import spec_to_gym_space
 from isaaclab.managers import SceneEntityCfg
 from isaaclab.sensors import CameraCfg
 from isaaclab.utils.assets import NUCLEUS_ASSET_ROOT_DIR
@@ -32,25 +39,124 @@ from isaaclab_newton.physics import MJWarpSolverCfg, NewtonCfg
 from isaaclab_newton.physics.newton_manager import NewtonManager
 from isaaclab_tasks.utils import resolve_task_config
 
-from p2p.config import ConfigurationError
+from p2p.config import ConfigurationError, EnvOptions
 from p2p.training.engines.engine_env import (
     EngineEnv,
-    EngineOptions,
     EngineTerm,
     Groups,
     JointDrive,
     Reached,
-    bounds_per_number,
-    per_number,
+    first_line,
+    read_action_term,
+    read_observation_terms,
     rsl_rl_settings,
 )
-from p2p.training.engines.isaaclab_direct import (
-    IMAGES,
-    Layout,
-    read_direct_layout,
-    shape_problem,
-    unending_direct,
-)
+
+IMAGES = "a policy that sees images, which training here does not have"
+PROBED = 0.25
+"""An action small enough that no task clips it."""
+FORCES = "qfrc_applied"
+TARGETS = "ctrl"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a task observes, how it is moved, and what ends its episodes early."""
+
+    observation_terms: tuple[EngineTerm, ...]
+    action_terms: tuple[EngineTerm, ...]
+    terminations: tuple[str, ...]
+
+
+class UnendingDirectEnv(DirectRLEnv):  # type: ignore[misc]
+    """Leaves rows that end in their last state, until they are reset."""
+
+    def _reset_envs_from_buffer(self) -> torch.Tensor:
+        return torch.zeros(0, dtype=torch.int32, device=self.device)
+
+    def start(self, rows: torch.Tensor | None, seed: int | None) -> dict[str, Any]:
+        """The observations of all rows, once these have begun anew."""
+        if rows is None:
+            self.reset(seed=seed)
+        else:
+            self._reset_idx(rows.int())
+            self.scene.write_data_to_sim()
+            self.sim.forward()
+            self.obs_buf = self._compute_observations()
+        observations: dict[str, Any] = self.obs_buf
+        return observations
+
+
+def unending_direct(env_id: str) -> type[UnendingDirectEnv]:
+    """The task's own class, whose episodes end when we say so."""
+    module, _, name = str(gym.registry[env_id].entry_point).partition(":")
+    task = getattr(import_module(module), name)
+    return type(f"Unending{name}", (UnendingDirectEnv, task), {})
+
+
+def shape_problem(cfg: DirectRLEnvCfg) -> str:
+    """What a task needs whose observations or actions are no vectors; empty: they are."""
+    for what in ("observation", "action"):
+        space = spec_to_gym_space(getattr(cfg, f"{what}_space"))
+        if not isinstance(space, gym.spaces.Box):
+            kind = type(space).__name__
+            return f"a policy with {what}s of kind {kind}, which training here does not have"
+        if len(space.shape) != 1:
+            return IMAGES
+    return ""
+
+
+def read_direct_layout(
+    env: UnendingDirectEnv, model: mujoco.MjModel, field: Callable[[str], torch.Tensor]
+) -> Layout:
+    """The layout of a live task; steps it, and leaves it to be reset.
+
+    `field` gives a field of MjData, (N, ...), of the present states.
+    """
+    width = int(env.single_observation_space["policy"].shape[0])
+    text = "as the task computes it"
+    observed = EngineTerm("observation", tuple(map(str, range(width))), text)
+    actions = int(env.single_action_space.shape[0])
+    still = _commanded(env, field, np.zeros(actions))
+    terms = [
+        _action_term(model, i, still, _commanded(env, field, np.eye(actions)[i] * PROBED))
+        for i in range(actions)
+    ]
+    return Layout((observed,), tuple(terms), ("as the task defines it",))
+
+
+def _commanded(
+    env: UnendingDirectEnv, field: Callable[[str], torch.Tensor], action: Any
+) -> dict[str, Any]:
+    """The forces and targets of the first row, one step after an equal start."""
+    env.reset(seed=0)
+    rows = torch.as_tensor(action, dtype=torch.float32, device=env.device)
+    env.step(rows.repeat(env.num_envs, 1))
+    return {name: field(name)[0].cpu().numpy().copy() for name in (FORCES, TARGETS)}
+
+
+def _action_term(
+    model: mujoco.MjModel, index: int, still: dict[str, Any], moved: dict[str, Any]
+) -> EngineTerm:
+    """The joint that an action drives, and how; without a joint if it is not exactly one."""
+    for name in (FORCES, TARGETS):
+        change = moved[name] - still[name]
+        changed = np.flatnonzero(change)
+        if len(changed) != 1:
+            continue
+        where, effort = int(changed[0]), name == FORCES
+        joint = int(model.dof_jntid[where] if effort else model.actuator_trnid[where, 0])
+        return EngineTerm(
+            "action",
+            (model.joint(joint).name,),
+            "drives one joint, as one action was seen to do",
+            kind="effort" if effort else "target",
+            scale=(round(float(change[where]) / PROBED, 6),),
+            offset=() if effort else (float(still[name][where]),),
+            is_effort=effort,
+        )
+    return EngineTerm("action", (str(index),), "as the task defines it")
+
 
 UP_TO_DATE = frozenset({
     "qpos", "qvel", "ctrl", "qfrc_applied", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat",
@@ -99,7 +205,8 @@ class Simulation:
 
     live: Simulation | None = None
 
-    def __init__(self, env_id: str, num_envs: int, options: EngineOptions) -> None:
+    def __init__(self, options: EnvOptions, num_envs: int) -> None:
+        env_id = options.env_id
         self.env_id, self.num_envs, self.device = env_id, num_envs, options.device
         self.user: IsaacLabEnv | None = None
         self.users = 0
@@ -166,9 +273,9 @@ class Simulation:
         self._opened.close()
 
 
-def make(env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
-    simulation = Simulation.live or Simulation(env_id, num_envs, options)
-    if env_id != simulation.env_id:
+def make(options: EnvOptions, num_envs: int) -> EngineEnv:
+    simulation = Simulation.live or Simulation(options, num_envs)
+    if options.env_id != simulation.env_id:
         raise ConfigurationError(f"Isaac Lab runs {simulation.env_id} in this process already")
     if num_envs > simulation.num_envs:
         raise ConfigurationError(
@@ -186,7 +293,7 @@ class IsaacLabEnv(EngineEnv):
     # Efforts do not pass through MuJoCo's actuators here, which have the damping alone.
     state_fields = ("qpos", "qvel", "ctrl", "qfrc_applied")
 
-    def __init__(self, simulation: Simulation, num_envs: int, options: EngineOptions) -> None:
+    def __init__(self, simulation: Simulation, num_envs: int, options: EnvOptions) -> None:
         self.simulation, self.env, cfg = simulation, simulation.env, simulation.cfg
         self.env_id, self.num_envs, self.device = simulation.env_id, num_envs, simulation.device
         self.dt, self.frame_skip = float(self.env.step_dt), int(cfg.decimation)
@@ -289,33 +396,20 @@ class IsaacLabEnv(EngineEnv):
     def _managed_layout(self) -> Layout:
         manager = self.env.termination_manager
         early = (name for name in manager.active_terms if not manager.get_term_cfg(name).time_out)
-        actions = map(self._action_term, self.env.action_manager.active_terms)
-        return Layout(tuple(self._observation_terms()), tuple(actions), tuple(early))
-
-    def _observation_terms(self) -> list[EngineTerm]:
-        manager = self.env.observation_manager
-        names = manager.active_terms.get(GROUP)
-        if names is None or not manager.group_obs_concatenate[GROUP]:
-            raise ConfigurationError(f"{self.env_id} has no vector of observations")
-        shapes, configs = manager.group_obs_term_dim, self.simulation.observed()
-        terms = []
-        for name, shape, cfg in zip(names, shapes[GROUP], configs[GROUP], strict=True):
-            if len(shape) != 1:
-                raise ConfigurationError(f"{self.env_id}: {name} is an image, not a vector")
-            if cfg.history_length:
-                raise ConfigurationError(f"{self.env_id}: {name} has a history, not one state")
-            text = (inspect.getdoc(cfg.func) or "").partition("\n")[0]
-            scale = "" if cfg.scale is None else f"; times {torch.as_tensor(cfg.scale).tolist()}"
-            terms.append(
-                EngineTerm(
-                    name,
-                    self._parts(cfg.params, shape[0]),
-                    f"{text}{scale}",
-                    scale=per_number(cfg.scale, shape[0]),
-                    clip=bounds_per_number(cfg.clip, shape[0]),
-                )
+        observed = read_observation_terms(
+            self.env_id, self.env.observation_manager, GROUP,
+            self.simulation.observed().get(GROUP, []), self._parts, self._describe,
+        )  # fmt: skip
+        names = self.env.action_manager.active_terms
+        terms = {name: self.env.action_manager.get_term(name) for name in names}
+        actions = (
+            read_action_term(
+                name, term, joints="_joint_names", scale="_scale", offset="_offset",
+                is_effort=isinstance(term, JointEffortAction),
             )
-        return terms
+            for name, term in terms.items()
+        )  # fmt: skip
+        return Layout(observed, tuple(actions), tuple(early))
 
     def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:
         """The joints or bodies that a term has numbers for, axes, or plain numbers."""
@@ -334,20 +428,11 @@ class IsaacLabEnv(EngineEnv):
                 return tuple(robot.joint_names)
         return AXES if width == len(AXES) else tuple(map(str, range(width)))
 
-    def _action_term(self, name: str) -> EngineTerm:
-        term = self.env.action_manager.get_term(name)
-        parts = tuple(getattr(term, "_joint_names", ())) or tuple(map(str, range(term.action_dim)))
-        text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
-        return EngineTerm(
-            name,
-            parts,
-            text,
-            kind=type(term).__name__,
-            scale=per_number(getattr(term, "_scale", None), len(parts)),
-            offset=per_number(getattr(term, "_offset", None), len(parts)),
-            clip=bounds_per_number(getattr(term, "_clip", None), len(parts)),
-            is_effort=isinstance(term, JointEffortAction),
-        )
+    def _describe(self, cfg: Any) -> str:
+        if cfg.history_length:
+            raise ConfigurationError(f"{self.env_id}: an observation has a history, not one state")
+        scale = "" if cfg.scale is None else f"; times {torch.as_tensor(cfg.scale).tolist()}"
+        return f"{first_line(cfg.func)}{scale}"
 
 
 def with_short_names(text: str, bodies: Iterable[str], joints: Iterable[str]) -> str:

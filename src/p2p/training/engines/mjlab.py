@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,18 @@ from mjlab.actuator import IdealPdActuator
 from mjlab.envs import ManagerBasedRlEnv
 from mjlab.tasks.registry import list_tasks, load_env_cfg, load_rl_cfg
 
-from p2p.config import ConfigurationError
+from p2p.config import ConfigurationError, EnvOptions
 from p2p.training.engines.engine_env import (
     EngineEnv,
-    EngineOptions,
-    EngineTerm,
     Groups,
     JointDrive,
     Reached,
-    bounds_per_number,
-    per_number,
+    first_line,
+    read_action_term,
+    read_observation_terms,
     rsl_rl_settings,
 )
+from p2p.training.engines.table import get_engine
 
 UP_TO_DATE = frozenset({
     "qpos", "qvel", "ctrl", "act", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos",
@@ -39,10 +39,11 @@ UP_TO_DATE = frozenset({
 AXES = {3: ("x", "y", "z"), 4: ("w", "x", "y", "z")}
 
 
-def make(env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
-    if env_id not in list_tasks():
-        raise ConfigurationError(f"mjlab has no {env_id!r}; it has {', '.join(list_tasks())}")
-    return MjlabEnv(env_id, num_envs, options)
+def make(options: EnvOptions, num_envs: int) -> EngineEnv:
+    if options.env_id not in list_tasks():
+        known = ", ".join(list_tasks())
+        raise ConfigurationError(f"mjlab has no {options.env_id!r}; it has {known}")
+    return MjlabEnv(options, num_envs)
 
 
 def environments() -> list[dict[str, Any]]:
@@ -71,7 +72,8 @@ def preset(env_id: str) -> dict[str, Any]:
 class MjlabEnv(EngineEnv):
     """A task of mjlab; its own reward is kept beside ours, for comparison."""
 
-    def __init__(self, env_id: str, num_envs: int, options: EngineOptions) -> None:
+    def __init__(self, options: EnvOptions, num_envs: int) -> None:
+        env_id = options.env_id
         cfg = load_env_cfg(env_id)
         cfg.scene.num_envs, cfg.seed = num_envs, options.seed
         cfg.auto_reset = False  # so that the last state of an episode can be seen
@@ -101,14 +103,27 @@ class MjlabEnv(EngineEnv):
         self.start_qpos = np.array(
             self.model.key_qpos[0] if self.model.nkey else self.model.qpos0, np.float64
         )
-        self.observation_terms = tuple(self._observation_terms())
+        observed, actions = env.observation_manager, env.action_manager
+        names = observed.active_terms.get("actor", ())
+        configs = [observed.get_term_cfg("actor", name) for name in names]
+        self.observation_terms = read_observation_terms(
+            env_id, observed, "actor", configs, self._parts, self._describe
+        )
         self._remembers = any(
             term.delay_max_lag or term.history_length
             for group in cfg.observations.values()
             for term in group.terms.values()
         )
         """Whether observations are of earlier steps as well: no step may be observed twice then."""
-        self.action_terms = tuple(map(self._action_term, env.action_manager.active_terms))
+        self._is_known = version("mjlab") == get_engine("mjlab").version
+        """Whether a step may be made of the parts of mjlab's own, some of them private."""
+        self.action_terms = tuple(
+            read_action_term(
+                name, actions.get_term(name),
+                joints="_target_names", scale="scale", offset="offset",
+            )
+            for name in actions.active_terms
+        )  # fmt: skip
         self.terminations = tuple(
             name for name, term in cfg.terminations.items() if not term.time_out
         )
@@ -130,7 +145,7 @@ class MjlabEnv(EngineEnv):
         Where an episode ends, what follows from positions is therefore one physics step old, as it
         is for all of mjlab's own rewards.
         """
-        if self._remembers:
+        if self._remembers or not self._is_known:
             return super().step_and_restart(action)
         env = self.env
         env.extras["log"] = {}
@@ -231,31 +246,6 @@ class MjlabEnv(EngineEnv):
         actor = groups["actor"]
         return {"actor": actor, "critic": groups.get("critic", actor)}
 
-    def _observation_terms(self) -> list[EngineTerm]:
-        manager = self.env.observation_manager
-        names = manager.active_terms.get("actor")
-        if names is None or not manager.group_obs_concatenate["actor"]:
-            raise ConfigurationError(f"{self.env_id} has no vector of observations")
-        terms = []
-        for name, shape in zip(names, manager.group_obs_term_dim["actor"], strict=True):
-            if len(shape) != 1:
-                raise ConfigurationError(f"{self.env_id}: {name} is an image, not a vector")
-            cfg = manager.get_term_cfg("actor", name)
-            text = (inspect.getdoc(cfg.func) or cfg.func.__name__).partition("\n")[0]
-            said = [f"{key} {value}" for key, value in cfg.params.items() if isinstance(value, str)]
-            text = f"{text} {', '.join(said)}" if said else text
-            terms.append(
-                EngineTerm(
-                    name,
-                    self._parts(cfg.params, shape[0]),
-                    text,
-                    scale=per_number(cfg.scale, shape[0]),
-                    clip=bounds_per_number(cfg.clip, shape[0]),
-                    history_length=cfg.history_length,
-                )
-            )
-        return terms
-
     def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:
         """The joints of a term that has a number for each, axes, or plain numbers."""
         asset = params.get("asset_cfg")
@@ -271,19 +261,10 @@ class MjlabEnv(EngineEnv):
             return ("",)
         return AXES.get(width, tuple(map(str, range(width))))
 
-    def _action_term(self, name: str) -> EngineTerm:
-        term = self.env.action_manager.get_term(name)
-        parts = tuple(getattr(term, "_target_names", ())) or tuple(map(str, range(term.action_dim)))
-        text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
-        return EngineTerm(
-            name,
-            parts,
-            text,
-            kind=type(term).__name__,
-            scale=per_number(getattr(term, "scale", None), len(parts)),
-            offset=per_number(getattr(term, "offset", None), len(parts)),
-            clip=bounds_per_number(getattr(term, "_clip", None), len(parts)),
-        )
+    def _describe(self, cfg: Any) -> str:
+        text = first_line(cfg.func) or cfg.func.__name__
+        words = [f"{key} {value}" for key, value in cfg.params.items() if isinstance(value, str)]
+        return f"{text} {', '.join(words)}" if words else text
 
 
 def _where(rows: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

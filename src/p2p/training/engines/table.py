@@ -111,7 +111,7 @@ ENGINES: Mapping[str, SimulationEngine] = {
                 "GIT_PYTHON_REFRESH": "quiet",
                 "USER": "p2p",  # asked for by name, and the sandbox has no list of users
             },
-            prepare="p2p.training.engines.isaaclab_assets:prepare",
+            prepare="p2p.training.engines.install:write_isaaclab_assets",
             notes="with CUDA's wheels and omniverseclient, which are proprietary",
         ),
     )

@@ -8,68 +8,64 @@ import mujoco
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeAwareObservation, TimeLimit
-from mujoco.batch import DATA_FIELDS
 
 from p2p.training.envs.batched_env import (
+    DATA_FIELDS,
     F64,
+    FULL_STATE,
     Array,
     Bools,
+    ReachedStates,
+    Seeds,
     StepBatch,
     generator_from_array,
     generator_to_array,
+    seeds_of_rows,
 )
-from p2p.training.envs.mujoco_engines import FULL_STATE
 from p2p.training.envs.registry import make_single
-from p2p.training.envs.side_info import ReachedStates
 from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import gymnasium as gym
+
+    from p2p.config import EnvOptions
 
 
 class GymVecEnv:
     """A BatchedEnv over ``gym.make(env_id)``, for environments that have no batched form.
 
-    Arguments are those of `make_batched_env`. Raises ValueError where observations or actions
-    are not vectors, or a setting does not apply.
+    Raises ValueError where observations or actions are not vectors, or a setting does not apply.
     """
 
-    def __init__(
-        self,
-        env_id: str,
-        num_envs: int,
-        *,
-        max_episode_steps: int | None = None,
-        terminate_when_unhealthy: bool | None = None,
-        observe_time: bool = False,
-        quantities: Collection[str] = (),
-    ) -> None:
-        self.env_id, self.num_envs = env_id, num_envs
-
-        def make() -> gym.Env[Any, Any]:
-            limits = max_episode_steps, terminate_when_unhealthy
-            return make_single(env_id, *limits, observe_time=observe_time)
-
-        self.envs = [make()]
-        self.single_observation_space = _vector_space(self.envs[0], "observation")
-        self.single_action_space = _vector_space(self.envs[0], "action")
-        for _ in range(1, num_envs):
-            self.envs.append(make())
+    def __init__(self, options: EnvOptions, num_envs: int) -> None:
+        self.env_id, self.num_envs = options.env_id, num_envs
+        self.envs = [make_single(options)]
+        try:
+            self.single_observation_space = _vector_space(self.envs[0], "observation")
+            self.single_action_space = _vector_space(self.envs[0], "action")
+            for _ in range(1, num_envs):
+                self.envs.append(make_single(options))
+        except BaseException:
+            self.close()
+            raise
         self.max_episode_steps = int(self.envs[0].spec.max_episode_steps)  # type: ignore[union-attr, arg-type]
         self._bases: list[Any] = [env.unwrapped for env in self.envs]
         self.dt = _seconds_per_step(self._bases[0])
         self._obs: F64 = np.zeros((num_envs, *self.single_observation_space.shape))
+        self.after_row: Callable[[], None] = lambda: None
+        """Called whenever a row was stepped or reset: some take long."""
         self._reached: ReachedStates | None = None
         self._meter: Meter | None = None
         if isinstance(getattr(self._bases[0], "data", None), mujoco.MjData):
-            self._meter = Meter(Robot.of(self.envs[0]), quantities)
+            self._meter = Meter(Robot.of(self.envs[0]), options.quantities)
             self._reached = ReachedStates(self._bases[0].model, [base.data for base in self._bases])
 
-    def reset_batch(self, seed: int | None = None) -> F64:
-        for i, env in enumerate(self.envs):
-            self._obs[i] = env.reset(seed=None if seed is None else int(seed) + i)[0]
+    def reset_batch(self, seed: Seeds = None) -> F64:
+        for i, own_seed in enumerate(seeds_of_rows(seed, self.num_envs)):
+            self._obs[i] = self.envs[i].reset(seed=own_seed)[0]
+            self.after_row()
         self._show(range(self.num_envs))
         return self._obs.copy()
 
@@ -86,7 +82,10 @@ class GymVecEnv:
         A key that only some rows report is NaN in the others (None where it is no number).
         """
         self._show(range(self.num_envs))
-        steps = [env.step(a) for env, a in zip(self.envs, action, strict=True)]
+        steps = []
+        for env, own_action in zip(self.envs, action, strict=True):
+            steps.append(env.step(own_action))
+            self.after_row()
         next_obs = np.array([step[0] for step in steps], dtype=np.float64)
         reward = np.array([step[1] for step in steps], dtype=np.float64)
         terminated = np.array([step[2] for step in steps], dtype=np.bool_)

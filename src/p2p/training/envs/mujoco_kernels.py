@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
     from p2p.training.envs.batched_env import F64, Array, Bools
-    from p2p.training.envs.mujoco_engines import PhysicsEngine
 
 Outcome = tuple["F64", "Bools | None", "dict[str, Array]"]
 """Reward, terminated (None: this environment never terminates) and info of a transition."""
@@ -69,12 +68,11 @@ class Kernel:
         self.after: F64 = self.before
         """The same of the state that transition() has judged."""
 
-    def bind(self, engine: PhysicsEngine) -> None:
-        """Take live views of the engine's arrays."""
-        self.motion, self.ctrl, self.field = engine.motion, engine.ctrl, engine.fields
+    def bind(self, motion: F64, ctrl: F64, fields: dict[str, Array]) -> None:
+        """Take live views of an engine's arrays, a row for each environment."""
+        self.motion, self.ctrl, self.field = motion, ctrl, fields
         self.qpos, self.qvel = self.motion[:, : self.model.nq], self.motion[:, self.model.nq :]
-        if len(self.before) != engine.num_rows:
-            self.before = self.after = np.zeros((engine.num_rows, 0))
+        self.before = self.after = np.zeros((len(motion), 0))
         self.flat: dict[str, Array] = {
             name: array.reshape(len(array), array[0].size) for name, array in self.field.items()
         }
@@ -266,14 +264,14 @@ class Humanoid(Locomotion):
     }  # fmt: skip
     """Fields of the observation, and from which number on: the world's are left out."""
 
-    def bind(self, engine: PhysicsEngine) -> None:
-        super().bind(engine)
-        fields = [
+    def bind(self, motion: F64, ctrl: F64, fields: dict[str, Array]) -> None:
+        super().bind(motion, ctrl, fields)
+        observed = [
             self.flat[name][:, first:]
             for name, first in self.observed.items()
             if self.parameters[f"_include_{name}_in_observation"] is True
         ]
-        self._observed = (self.motion[:, self.skip :], *fields)
+        self._observed = (self.motion[:, self.skip :], *observed)
         self._mass = self.model.body_mass.copy()
         self._total_mass = self.model.body_mass.sum()
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import gymnasium as gym
     from gymnasium.envs.registration import EnvSpec
 
+    from p2p.config import EnvOptions
+
 
 class UnknownEnvironmentError(ValueError):
     """No environment is registered under this id; the message names near matches, or the reason."""
@@ -76,18 +78,8 @@ def _import(module: str, env_id: str) -> None:
         ) from error
 
 
-def make_single(
-    env_id: str,
-    max_episode_steps: int | None = None,
-    terminate_when_unhealthy: bool | None = None,
-    render_mode: str | None = None,
-    *,
-    observe_time: bool = False,
-) -> gym.Env[Any, Any]:
-    """Make one environment; None leaves a setting as registered.
-
-    With `observe_time` the share of the episode that has passed stands last in the observation, as
-    Gymnasium's own TimeAwareObservation adds it.
+def make_single(options: EnvOptions, render_mode: str | None = None) -> gym.Env[Any, Any]:
+    """Make one environment; it observes the time as Gymnasium's own TimeAwareObservation adds it.
 
     Raises:
         UnknownEnvironmentError: It is not registered.
@@ -97,9 +89,10 @@ def make_single(
     from gymnasium.envs.registration import load_env_creator
     from gymnasium.wrappers import TimeAwareObservation
 
+    env_id, terminates = options.env_id, options.terminate_when_unhealthy
     spec = registered(env_id)
-    options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    if terminate_when_unhealthy is not None:
+    settings: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    if terminates is not None:
         entry = spec.entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
         if (
@@ -107,14 +100,17 @@ def make_single(
             or "terminate_when_unhealthy" not in inspect.signature(creator).parameters
         ):
             raise ValueError(f"{env_id} has no terminate_when_unhealthy: leave it unset")
-        options["terminate_when_unhealthy"] = terminate_when_unhealthy
-    if spec.max_episode_steps is None and max_episode_steps is None:
+        settings["terminate_when_unhealthy"] = terminates
+    if spec.max_episode_steps is None and options.max_episode_steps is None:
         raise ValueError(f"{env_id} has no time limit of its own: set max_episode_steps")
     with quiet_loading():
         env: gym.Env[Any, Any] = gym.make(
-            env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options
+            env_id,
+            max_episode_steps=options.max_episode_steps,
+            disable_env_checker=True,
+            **settings,
         )
-    return TimeAwareObservation(env, normalize_time=True) if observe_time else env
+    return TimeAwareObservation(env, normalize_time=True) if options.observe_time else env
 
 
 _LOG_SETTINGS = threading.RLock()

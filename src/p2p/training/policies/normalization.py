@@ -32,29 +32,27 @@ class RunningMeanStd:
 
     def update(self, rows: NDArray[np.float64]) -> None:
         """Take in one batch of rows (Chan's parallel algorithm)."""
-        n = len(rows)
+        batch_count = len(rows)
         batch_mean = np.add.reduce(rows, axis=0)
-        batch_mean /= n
+        batch_mean /= batch_count
         centred = rows - batch_mean
         centred *= centred
-        batch_m2 = np.add.reduce(centred, axis=0)
-        batch_m2 /= n
-        batch_m2 *= n  # a variance, then a sum of squares: VecNormalize rounds twice
-        total = self.count + n
-        batch_mean -= self.mean  # the difference of means from here on
-        shift = batch_mean * n
-        shift /= total
-        var = self.var * self.count
-        var += batch_m2
-        batch_mean *= batch_mean
-        batch_mean *= self.count
-        batch_mean *= n
-        batch_mean /= total
-        var += batch_mean
-        var /= total
-        self.mean = self.mean + shift
-        self.var = var
-        self.count = total
+        batch_var = np.add.reduce(centred, axis=0)
+        batch_var /= batch_count
+        delta = batch_mean - self.mean
+        tot_count = self.count + batch_count
+        new_mean = delta * batch_count
+        new_mean /= tot_count
+        new_mean += self.mean
+        m_2 = self.var * self.count
+        m_2 += batch_var * batch_count
+        delta *= delta
+        delta *= self.count
+        delta *= batch_count
+        delta /= tot_count
+        m_2 += delta
+        m_2 /= tot_count
+        self.mean, self.var, self.count = new_mean, m_2, tot_count
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
         return {"mean": self.mean.copy(), "var": self.var.copy(), "count": np.array([self.count])}
@@ -122,13 +120,13 @@ class ReturnNormalizer:
         """Normalise a whole rollout (T, N), step by step as VecNormalize would."""
         if not self.enabled:
             return rewards.astype(np.float32)
-        returns = self._discounted(rewards, dones)
+        returns = self._discount(rewards, dones)
         means = returns.mean(axis=1).tolist()
         variances = returns.var(axis=1).tolist()
         n = rewards.shape[1]
         running = np.empty(len(rewards))
         for t, (mean, variance) in enumerate(zip(means, variances, strict=True)):
-            self._combine(mean, variance, n)
+            self._update(mean, variance, n)
             running[t] = self.var
         scaled = rewards / np.sqrt(running + EPSILON)[:, None]
         return np.clip(scaled, -self._clip, self._clip).astype(np.float32)
@@ -144,7 +142,7 @@ class ReturnNormalizer:
         self.returns = state["returns"].copy()
         self.mean, self.var, self.count = state["moments"].tolist()
 
-    def _discounted(
+    def _discount(
         self, rewards: NDArray[np.float64], dones: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
         keep = ~dones
@@ -157,10 +155,11 @@ class ReturnNormalizer:
         self.returns = carried
         return every
 
-    def _combine(self, mean: float, variance: float, n: int) -> None:
-        total = self.count + n
-        delta = mean - self.mean
-        m2 = self.var * self.count + variance * n + delta * delta * self.count * n / total
-        self.mean += delta * n / total
-        self.var = m2 / total
-        self.count = total
+    def _update(self, batch_mean: float, batch_var: float, batch_count: int) -> None:
+        tot_count = self.count + batch_count
+        delta = batch_mean - self.mean
+        m_2 = self.var * self.count + batch_var * batch_count
+        m_2 += delta * delta * self.count * batch_count / tot_count
+        self.mean += delta * batch_count / tot_count
+        self.var = m_2 / tot_count
+        self.count = tot_count

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from p2p.config import TrainConfig
+
 MAX_FILE_BYTES = 1 << 30
 MAX_HEADER_BYTES = 1 << 20
 
@@ -68,6 +70,41 @@ class Policy:
     env_id: str = ""
     observe_time: bool = False
     """Whether the last number of its observation is the share of the episode that has passed."""
+
+    @classmethod
+    def from_training(
+        cls,
+        config: TrainConfig,
+        tensors: Tensors,
+        statistics: Any | None,
+        bounds: tuple[NDArray[np.float32], NDArray[np.float32]],
+        **others: Any,
+    ) -> Policy:
+        """A learner's policy.
+
+        Args:
+            config: of the run.
+            tensors: the network's parameters.
+            statistics: `mean` and `var` of observations; None where they are not normalised.
+            bounds: the lowest and the highest action.
+            others: fields that differ from the configuration's.
+        """
+        low, high = bounds
+        first = tensors.get("mlp_extractor.policy_net.0.weight", tensors["action_net.weight"])
+        obs_dim = first.shape[1]
+        fields = {
+            "shape": NetworkShape.from_config(config, obs_dim, len(low)),
+            "tensors": tensors,
+            "obs_mean": np.zeros(obs_dim) if statistics is None else statistics.mean.copy(),
+            "obs_var": np.ones(obs_dim) if statistics is None else statistics.var.copy(),
+            "action_low": low,
+            "action_high": high,
+            "obs_clip": config.obs_clip,
+            "normalize_obs": config.normalize_obs,
+            "env_id": config.env_id,
+            "observe_time": config.observe_time,
+        }
+        return cls(**{**fields, **others})
 
     def normalized(self, obs: NDArray[np.float64]) -> NDArray[np.float32]:
         """What the network sees of these observations (N, D)."""

@@ -9,7 +9,6 @@ The file holds pickles, so it is made here, outside the sandbox, from checked ar
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from p2p.training.policies.network import NetworkShape, Tensors, action_mean
 from p2p.training.policies.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -36,8 +34,7 @@ def save_sb3_zip(
 
     `evaluated` are observations (N, D) of the episodes that the policy was evaluated on.
     """
-    with _classes_by_value():
-        sb3_model(policy, config, folded=folding_is_exact(policy, evaluated)).save(path)
+    sb3_model(policy, config, folded=folding_is_exact(policy, evaluated)).save(path)
 
 
 def folding_is_exact(policy: Policy, evaluated: NDArray[np.floating[Any]]) -> bool:
@@ -87,12 +84,10 @@ def sb3_model(policy: Policy, config: TrainConfig, *, folded: bool = True) -> An
     settings["policy_kwargs"] |= network_kwargs(policy.shape)
     tensors = fold(policy)
     if not folded:
-        from p2p.training.policies.normalized_observations import NormalizedObservations
-
         tensors = policy.tensors
         std = np.sqrt(policy.obs_var + policy.obs_epsilon)
         settings["policy_kwargs"] |= {
-            "features_extractor_class": NormalizedObservations,
+            "features_extractor_class": _make_extractor_class(),
             "features_extractor_kwargs": {
                 "mean": policy.obs_mean.tolist(),
                 "std": std.tolist(),
@@ -108,7 +103,7 @@ def sb3_model(policy: Policy, config: TrainConfig, *, folded: bool = True) -> An
     )
     model.observation_space, model.action_space = _spaces(policy)
     model.n_envs = config.num_envs
-    _spare_the_compiler()
+    _skip_compiler_import()
     model._setup_model()  # noqa: SLF001 - the only way to build a model without an environment
     weights = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
     model.policy.load_state_dict(model.policy.state_dict() | weights)
@@ -158,24 +153,14 @@ def network_kwargs(shape: NetworkShape | TrainConfig) -> dict[str, Any]:
 
 def policy_from_sb3(model: Any, obs_rms: Any | None, config: TrainConfig) -> Policy:
     """The policy of a Stable-Baselines3 PPO model, with VecNormalize's statistics if it has any."""
-    obs_dim = int(np.prod(model.observation_space.shape))
-    action_dim = int(np.prod(model.action_space.shape))
-    tensors = model.policy.state_dict()
-    return Policy(
-        shape=NetworkShape.from_config(config, obs_dim, action_dim),
-        tensors={name: value.detach().cpu().numpy().copy() for name, value in tensors.items()},
-        obs_mean=np.zeros(obs_dim) if obs_rms is None else obs_rms.mean.copy(),
-        obs_var=np.ones(obs_dim) if obs_rms is None else obs_rms.var.copy(),
-        action_low=model.action_space.low.astype(np.float32),
-        action_high=model.action_space.high.astype(np.float32),
-        obs_clip=config.obs_clip,
-        normalize_obs=obs_rms is not None,
-        env_id=config.env_id,
-        observe_time=config.observe_time,
-    )
+    weights = model.policy.state_dict()
+    tensors = {name: value.detach().cpu().numpy().copy() for name, value in weights.items()}
+    space = model.action_space
+    bounds = space.low.astype(np.float32), space.high.astype(np.float32)
+    return Policy.from_training(config, tensors, obs_rms, bounds, normalize_obs=obs_rms is not None)
 
 
-def _spare_the_compiler() -> None:
+def _skip_compiler_import() -> None:
     """Let optimizers be made and saved without importing torch's compiler, which is slow.
 
     Torch imports it for nothing but to mark these methods as not to be compiled. Where a version
@@ -190,18 +175,32 @@ def _spare_the_compiler() -> None:
             function.__dynamo_disable = function  # noqa: SLF001
 
 
-@contextmanager
-def _classes_by_value() -> Iterator[None]:
-    """Within, pickles hold the feature extractor itself instead of where to import it from."""
-    import cloudpickle  # type: ignore[import-untyped]
+def _make_extractor_class() -> Any:
+    """A feature extractor that normalises.
 
-    from p2p.training.policies import normalized_observations
+    Of a class that is made in a function, a zip holds the code and not where to import it from: who
+    loads it needs Stable-Baselines3 alone.
+    """
+    import torch
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-    cloudpickle.register_pickle_by_value(normalized_observations)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(normalized_observations)
+    class NormalizedObservations(BaseFeaturesExtractor):
+        """Observations to zero mean and unit variance, cut at +-clip, as in training."""
+
+        mean: torch.Tensor
+        std: torch.Tensor
+
+        def __init__(self, space: Any, mean: list[float], std: list[float], clip: float) -> None:
+            super().__init__(space, len(mean))
+            self.register_buffer("mean", torch.tensor(mean))
+            self.register_buffer("std", torch.tensor(std))
+            self.clip = clip
+
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            scaled = (observations.flatten(1) - self.mean) / self.std
+            return torch.clamp(scaled, -self.clip, self.clip)
+
+    return NormalizedObservations
 
 
 def _spaces(policy: Policy) -> tuple[Any, Any]:

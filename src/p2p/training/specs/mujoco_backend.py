@@ -10,16 +10,7 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 
-from p2p.training.envs.registry import quiet_loading
-from p2p.training.simulator import UnsupportedEnvironmentError
-from p2p.training.specs.observation_layout import (
-    StateLibrary,
-    made_up_samples,
-    read_layout,
-    real_samples,
-)
-from p2p.training.specs.quantities import Robot, entries_of, of_state
-from p2p.training.specs.records import (
+from p2p.training.env_spec import (
     ActionEntry,
     BodyEntry,
     CameraEntry,
@@ -31,6 +22,15 @@ from p2p.training.specs.records import (
     OpenRange,
     Vec3,
 )
+from p2p.training.envs.registry import quiet_loading
+from p2p.training.simulator import UnsupportedEnvironmentError
+from p2p.training.specs.observation_layout import (
+    StateLibrary,
+    made_up_samples,
+    read_layout,
+    real_samples,
+)
+from p2p.training.specs.quantities import Robot, entries_of, of_state
 from p2p.training.specs.spec_text import direction, info_meaning, summary, termination_text, turn
 from p2p.training.video.scene import choose_camera
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from p2p.training.specs.records import ObservationEntry
+from p2p.training.env_spec import ObservationEntry
 from p2p.training.specs.spec_text import body_words, direction
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import mujoco
     from numpy.typing import NDArray
 
-    from p2p.training.specs.records import BodyEntry, GeomEntry, JointEntry, OpenRange
+    from p2p.training.env_spec import BodyEntry, GeomEntry, JointEntry, OpenRange
 
 
 XYZ = ("x", "y", "z")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import mujoco
 import numpy as np
 
-from p2p.training.specs.records import QuantityEntry
+from p2p.training.env_spec import QuantityEntry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from p2p.training.specs.records import (
+    from p2p.training.env_spec import (
         ActionEntry,
         BodyEntry,
         EnvSpec,

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from p2p.training.trajectory import RecordedEpisode
-    from p2p.training.video.encode import Frame
 
 
 Vector = NDArray[np.float64]
+Frame = NDArray[np.uint8]
+"""(height, width, 3), RGB; height and width even."""
 
 WIDTH, HEIGHT = 640, 480
 """Of every video: what a page shows at its own size, drawn in software fast enough."""

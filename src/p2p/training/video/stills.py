@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from PIL import ImageDraw, ImageFont
 
     from p2p.training.trajectory import RecordedEpisode
-    from p2p.training.video.encode import Frame
+    from p2p.training.video.scene import Frame
 
 POSES = 12
 """Of a motion trail, at equal times from the first step to the last."""

@@ -1,1 +1,0 @@
-"""Calling, checking and describing a reward function."""

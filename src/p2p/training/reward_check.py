@@ -1,0 +1,476 @@
+"""Try a reward on its real environment, in a sandbox, and say what is wrong with it.
+
+`check_reward` always comes back with a report, whatever the reward does: hang, exit, eat memory or
+flood its output. `main` is what runs in the sandbox; it sends what it finds as JSON lines.
+"""
+
+from __future__ import annotations
+
+import ast
+import faulthandler
+import io
+import json
+import re
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, TypeAdapter
+
+from p2p.config import TrainConfig
+from p2p.contracts import Record, RewardSpec
+from p2p.sandbox import (
+    Sandbox,
+    SandboxedProcess,
+    SandboxExit,
+    UntrustedResultError,
+    find_problems,
+    message_reader,
+    run_worker,
+)
+from p2p.training.engines.facts import surroundings
+from p2p.training.engines.table import is_engine
+from p2p.training.reward_function import RewardError, RewardLoadError
+from p2p.training.reward_loader import DEFAULT_NAME, parse_source, read_source
+from p2p.training.reward_runner import (
+    Floats,
+    RewardRunner,
+    Transition,
+    decide_batched,
+    trial_transitions,
+)
+
+if TYPE_CHECKING:
+    from p2p.training.envs.batched_env import BatchedEnv
+
+
+WORKER = "p2p.training.reward_check"
+SETUP_SECONDS = 120.0
+GIB = 1 << 30
+ENGINE_SECONDS = 300.0
+MAX_LINES = 2000
+
+Text = Annotated[str, Field(max_length=20_000)]
+
+
+class CheckFinding(Record):
+    """One thing about a reward. An error means that it cannot be trained on."""
+
+    level: Literal["error", "warning", "info"]
+    code: Annotated[str, Field(max_length=40)]
+    message: Text
+    line: int | None = None
+    term: Annotated[str, Field(max_length=200)] | None = None
+
+
+class TermRange(Record):
+    """What values a term took under random and zero actions."""
+
+    name: Annotated[str, Field(max_length=200)]
+    minimum: float
+    mean: float
+    maximum: float
+
+
+class CheckResult(Record):
+    """What was measured of a reward that ran through."""
+
+    spec: RewardSpec
+    stateful: bool
+    batched: bool
+    """Whether training may call it once for all environments."""
+    batch_reason: Text = ""
+    total: TermRange
+    terms: Annotated[tuple[TermRange, ...], Field(max_length=1000)]
+    failed: float | None = None
+    """The share of the steps in which `failed` is true; None: there is none."""
+    steps: int
+    num_envs: int
+    us_per_step: float
+    """Microseconds per environment and step, called as training will call it."""
+    us_single: float
+    """The same when called for each environment."""
+    us_batched: float | None
+    """The same when called for all at once; None if that does not work."""
+    memory_mb: float
+    """By how much the process grew while the reward ran."""
+
+
+class _Ready(Record):
+    type: Literal["ready"]
+    body: None
+
+
+class _Finding(Record):
+    type: Literal["finding"]
+    body: CheckFinding
+
+
+class _Result(Record):
+    type: Literal["result"]
+    body: CheckResult
+
+
+_Message = _Ready | _Finding | _Result
+_MESSAGES: TypeAdapter[_Message] = TypeAdapter(Annotated[_Message, Field(discriminator="type")])
+
+
+class CheckReport(Record):
+    env_id: str
+    name: str
+    findings: tuple[CheckFinding, ...]
+    result: CheckResult | None
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.result is not None and all(f.level != "error" for f in self.findings)
+
+
+def check_reward(
+    reward: str | Path,
+    env: TrainConfig | str,
+    *,
+    name: str | None = None,
+    num_envs: int = 8,
+    steps: int = 200,
+    seed: int = 0,
+    seconds: float = 30.0,
+    memory_bytes: int = 4 * GIB,
+) -> CheckReport:
+    """Check a reward file, or source text, on an environment: by its id, or as it is trained on.
+
+    `reward` is a path, or a string that is source text if it has a line break; `name` is what
+    messages call its file. `seconds` is how long the reward's own work may take. Raises
+    SandboxUnavailable where there is no sandbox.
+    """
+    began = time.monotonic()
+    config = TrainConfig(env_id=env) if isinstance(env, str) else env
+    engine = config.engine
+    if is_engine(engine):  # its steps take longer than any reward: on a CPU, minutes
+        seconds += ENGINE_SECONDS
+    findings: list[CheckFinding] = []
+    name = name or (DEFAULT_NAME if _is_code(reward) else str(reward))
+    result = None
+    try:
+        source = (
+            parse_source(str(reward), engine) if _is_code(reward) else read_source(reward, engine)
+        )
+        code = source.code
+    except RewardLoadError as error:
+        findings.append(
+            CheckFinding(level="error", code="load", message=str(error), line=error.line)
+        )
+    else:
+        payload = {
+            "code": code, "name": name, "config": config.model_dump(mode="json"),
+            "seed": seed, "num_envs": num_envs, "steps": steps, "seconds": seconds,
+        }  # fmt: skip
+        with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
+            sandbox = surroundings(engine, Path(folder)).sandbox(
+                Path(folder),
+                memory_bytes=memory_bytes,
+                wall_seconds=SETUP_SECONDS + seconds,
+                max_lines=MAX_LINES,
+            )
+            result, end = _run(payload, sandbox, seconds, findings)
+        if result is None and not any(f.level == "error" for f in findings):
+            findings.append(_ended(end, name, seconds))
+        findings += _sandbox_warnings(code)
+    return CheckReport(
+        env_id=config.env_id,
+        name=name,
+        findings=tuple(findings),
+        result=result,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _sandbox_warnings(code: str) -> list[CheckFinding]:
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []  # the loader has said so
+    return [
+        CheckFinding(level="warning", code="sandbox", message=f"line {line}: {text}", line=line)
+        for line, text in find_problems(tree)
+    ]
+
+
+def _is_code(reward: str | Path) -> bool:
+    return isinstance(reward, str) and "\n" in reward
+
+
+def _run(
+    payload: Mapping[str, Any], sandbox: Sandbox, seconds: float, findings: list[CheckFinding]
+) -> tuple[CheckResult | None, SandboxExit]:
+    """Run the worker. The reward's clock starts when the environment is ready."""
+    ready = False
+    result = None
+
+    def take(message: _Message, process: SandboxedProcess) -> None:
+        nonlocal ready, result
+        match message:
+            case _Ready() if not ready:
+                ready = True
+                process.end_within(seconds, "the reward took too long")
+            case _Finding() if len(findings) < 100:
+                findings.append(message.body)
+            case _Result():
+                result = message.body
+
+    read = message_reader(_MESSAGES)
+    try:
+        end = run_worker(WORKER, payload, sandbox, read=read, on_message=take).wait()
+    except UntrustedResultError as error:
+        end = SandboxExit(0, "protocol", f"what it sent is no message: {error}", "", 0.0)
+    return result, end
+
+
+def _ended(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
+    """The process ended before the check did: say how, and if possible in which line."""
+    line = _last_line_of(end.output_tail, name)
+    where = "" if line is None else f" in line {line}"
+    texts = {
+        "wall clock": (
+            "hangs",
+            (
+                f"the reward did not finish {where.strip() or 'its calls'} within {seconds:g} s. "
+                "Remove endless loops and waiting, and use numpy instead of long Python loops"
+            ),
+        ),
+        "memory": ("memory", f"the reward used up its memory{where}: {end.message}"),
+        "failed": ("internal", f"the check itself failed: {end.message}"),
+        "disk": ("disk", f"the reward filled its disk space: {end.message}"),
+    }
+    code, message = texts.get(
+        end.reason,
+        ("exits", (f"the process ended{where} while the reward ran: {end.message}. A reward must "
+         "return its values, not end the program")),
+    )  # fmt: skip
+    return CheckFinding(level="error", code=code, message=message, line=line)
+
+
+def _last_line_of(output: str, name: str) -> int | None:
+    """The first line that a stack dump names in the reward's file: the innermost one."""
+    match = re.search(rf'File "{re.escape(name)}", line (\d+)', output)
+    return int(match[1]) if match else None
+
+
+SLOW_US = 500.0
+_SPEED_SECONDS = 0.1
+_MOST_CHARACTERS = 20_000
+
+
+def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
+    """Check `payload["code"]`; send findings, and a result if the reward ran through."""
+
+    def tell(kind: str, body: object) -> None:
+        send(json.dumps({"type": kind, "body": body}).encode())
+
+    def find(finding: CheckFinding) -> None:
+        tell("finding", finding.model_dump())
+
+    try:
+        config = TrainConfig.model_validate(payload["config"])
+        env = _environment(payload, config)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
+        text = f"{payload['config']['env_id']} cannot be made: {type(error).__name__}: {error}"
+        find(_blamed(error) if isinstance(error, RewardError) else _error("environment", text))
+        return
+    tell("ready", None)
+    # Where a reward hangs, the line it hangs in is printed shortly before it is killed.
+    faulthandler.dump_traceback_later(0.8 * payload["seconds"], file=sys.stderr)
+    printed = PrintCounter()
+    with warnings.catch_warnings(record=True) as caught, redirect_stdout(printed):
+        warnings.simplefilter("default")
+        try:
+            result, findings = try_reward(payload, config, env)
+        except RewardError as error:
+            find(_blamed(error))
+        else:
+            for finding in findings:
+                find(finding)
+            tell("result", result.model_dump())
+    faulthandler.cancel_dump_traceback_later()
+    if printed.count:
+        text = f"it prints ({printed.count} characters, first {printed.head[:60]!r}). Printing at "
+        find(_warning("prints", text + "every step slows training down; remove it"))
+    mine = [w for w in caught if w.filename == payload["name"]]
+    for line, text in dict.fromkeys((w.lineno, str(w.message)) for w in mine[:1000]):
+        find(_warning("runtime_warning", f"line {line}: {text}", line=line))
+
+
+def _environment(payload: Mapping[str, Any], config: TrainConfig) -> BatchedEnv:
+    """What the reward is tried on, with what it reads in info; raises RewardError and others."""
+    from p2p.training.training_loop import make_environment
+
+    parse_source(payload["code"], config.engine, name=payload["name"])
+    # Of a reward that goes by the time, every part is to be seen within the few steps of a trial.
+    short = max(2, payload["steps"] // 10) if config.observe_time else None
+    changes = {"max_episode_steps": short, "num_threads": 1}
+    env = make_environment(config.model_copy(update=changes), payload["num_envs"], payload["code"])
+    env.reset_batch(payload["seed"])
+    return env
+
+
+class PrintCounter(io.TextIOBase):
+    """Takes what a reward prints, and keeps the beginning."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.head = ""
+
+    def write(self, text: str) -> int:
+        self.count += len(text)
+        self.head = (self.head + text)[:200]
+        return len(text)
+
+
+def try_reward(
+    payload: Mapping[str, Any], config: TrainConfig, env: BatchedEnv
+) -> tuple[CheckResult, list[CheckFinding]]:
+    """Load the reward, run it both ways, and describe what it gave."""
+    code, seed = payload["code"], payload["seed"]
+    options = {"engine": config.engine, "name": payload["name"]}
+    side = env if config.side_info else None
+    source = parse_source(code, **options)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    runner = RewardRunner(code, env.num_envs, batched=False, **options, side_info=side)
+    rows: list[Floats] = []
+    last = None
+    for last in trial_transitions(env, payload["steps"], seed):
+        total, terms = runner(last)
+        rows.append(np.stack([total, *terms.values()]))
+        if runner.ends_episodes:
+            runner.failed(last)
+    values = np.stack(rows, axis=1).reshape(1 + len(runner.term_names), -1)
+    batched, reason = decide_batched(
+        code, env, side_info=config.side_info, seed=seed + 1, **options
+    )
+    us_single, us_batched = _microseconds(runner, last), None
+    if batched:
+        fast = RewardRunner(code, env.num_envs, batched=True, **options, side_info=side)
+        us_batched = _microseconds(fast, last)
+    findings = [*_about_terms(values, runner.term_names), *_about_description(runner)]
+    if reason and env.num_envs > 1:
+        text = f"called once per environment, which is slower: {reason}. Take components as "
+        text += "x[..., i], reduce with axis=-1, and use np.where instead of if"
+        findings.append(_info("per_environment", text))
+    if runner.stateful and not runner.has_reset and not source.reads_episode_start:
+        text = "it keeps state over the end of episodes: define reset(self, rows=None), or look "
+        findings.append(_warning("state_not_reset", text + 'at info["_episode_start"]'))
+    if us_single > SLOW_US:
+        text = f"{us_single:.0f} microseconds per step is slow; a step of the simulation takes 20 "
+        findings.append(_warning("slow", text + "to 300. Use numpy instead of Python loops"))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    result = CheckResult(
+        spec=runner.spec,
+        stateful=runner.stateful,
+        batched=batched,
+        batch_reason=reason,
+        total=_range("total", values[0]),
+        terms=tuple(map(_range, runner.term_names, values[1:])),
+        failed=runner.failures / values.shape[1] if runner.ends_episodes else None,
+        steps=payload["steps"],
+        num_envs=env.num_envs,
+        us_per_step=us_single if us_batched is None else us_batched,
+        us_single=us_single,
+        us_batched=us_batched,
+        memory_mb=grown / 1024,
+    )
+    return result, findings
+
+
+def _about_terms(values: Floats, names: tuple[str, ...]) -> Iterator[CheckFinding]:
+    """Terms that do nothing or do not add up."""
+    total, terms = values[0], values[1:]
+    if np.ptp(total) == 0.0:
+        text = f"the reward is {total[0]:.6g} at every step, whatever the actions: nothing can be "
+        yield _warning("constant_reward", text + "learned from it")
+    for name, value in zip(names, terms, strict=True):
+        if not value.any():
+            text = f"term {name!r} was 0 at every step, under random and under zero actions: "
+            yield _warning("dead_term", text + "check its condition, index and sign", term=name)
+        elif np.ptp(value) == 0.0:
+            text = f"term {name!r} is {value[0]:.6g} at every step. That is right for a bonus for "
+            text += "staying alive, and does nothing where episodes cannot end early"
+            yield _info("constant_term", text, term=name)
+    gap = np.abs(total - terms.sum(axis=0))
+    worst = int(gap.argmax())
+    if len(terms) and gap[worst] > 1e-6 * max(1.0, float(np.abs(total).max())):
+        text = f"the terms do not add up to the total: {terms[:, worst].sum():.6g} against "
+        text += f"{total[worst]:.6g} at one step. Return each term as it enters the sum"
+        yield _warning("terms_do_not_sum", text)
+    if not len(terms):
+        text = "it returns no terms, so nobody can see what it is made of; return (total, {name: "
+        yield _warning("no_terms", text + "value, ...})")
+
+
+def _about_description(runner: RewardRunner) -> Iterator[CheckFinding]:
+    """Does the reward describe what it returns?"""
+    described, returned = set(runner.spec.terms), set(runner.term_names)
+    if missing := sorted(returned - described):
+        text = f"not described: {', '.join(missing)}. Name every term in `terms`, or in the "
+        yield _warning("undescribed_terms", text + "Terms: block of the docstring")
+    if extra := sorted(described - returned):
+        yield _warning("unknown_terms", f"described but never returned: {', '.join(extra)}")
+    if not runner.spec.latex:
+        yield _info("no_latex", "no formula: add `latex`, or LaTeX: to the docstring")
+
+
+def _finding(
+    level: Literal["error", "warning", "info"], code: str, message: str, **place: Any
+) -> CheckFinding:
+    return CheckFinding(level=level, code=code, message=message[:_MOST_CHARACTERS], **place)
+
+
+_error, _warning, _info = (
+    partial(_finding, "error"),
+    partial(_finding, "warning"),
+    partial(_finding, "info"),
+)
+
+
+def _blamed(error: RewardError) -> CheckFinding:
+    term = None if error.term is None else error.term[:200]
+    return _error(_kind(error), _with_traceback(error), line=error.line, term=term)
+
+
+def _microseconds(runner: RewardRunner, transition: Transition | None) -> float:
+    """Per environment and step; the quickest of the calls that fit into a short time."""
+    if transition is None:
+        return 0.0
+    best, until = float("inf"), time.perf_counter() + _SPEED_SECONDS
+    no_start = transition._replace(episode_start=np.zeros_like(transition.episode_start))
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        runner(no_start)
+        best = min(best, time.perf_counter() - began)
+    return best * 1e6 / runner.num_envs
+
+
+def _range(name: str, values: Floats) -> TermRange:
+    low, mean, high = float(values.min()), float(values.mean()), float(values.max())
+    return TermRange(name=name, minimum=low, mean=mean, maximum=high)
+
+
+def _kind(error: RewardError) -> str:
+    if isinstance(error, RewardLoadError):
+        return "load"
+    if error.line is not None:
+        return "raises"
+    finite = not isinstance(error.value, float) or np.isfinite(error.value)
+    return "returns" if finite else "not_finite"
+
+
+def _with_traceback(error: RewardError) -> str:
+    return f"{error}\n{error.traceback}".strip() if error.traceback else str(error)
