@@ -136,19 +136,18 @@ def test_a_file_goes_on_where_it_was_broken_off(node: Node, cable: Cable) -> Non
         await backend.start(launch, {})
         assert (await reach(backend, launch, *OVER)).exit_code == 0
         collecting = asyncio.create_task(backend.collect(launch))
-        part = await asyncio.to_thread(
-            wait_until, lambda: list(node.here(launch).glob(".*.part.tmp"))
-        )
+        await asyncio.to_thread(wait_until, lambda: list(node.here(launch).glob(".big.bin.*")))
         cable.pull()
         with pytest.raises(BackendError, match="node other"):
             await collecting
-        came = part[0].stat().st_size
-        assert 0 < came < 60_000_000
+        part = node.here(launch) / ".partial.tmp" / "big.bin"
+        assert 0 < part.stat().st_size < 60_000_000
         assert not (node.here(launch) / "big.bin").exists()
         cable.plug_in()
         again = node.backend()
         await again.collect(launch)
         await again.close()
+        assert not part.exists()
         assert (node.here(launch) / "big.bin").read_bytes() == (
             node.there(launch) / "big.bin"
         ).read_bytes()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.agents.revise_tool_dispatch import lineage_text
-from p2p.agents.reward_source import violations
+from p2p.agents.reward_source import find_breaches
 from p2p.contracts import Lesson, LessonCheck, LineageData, LineageNode
 from p2p.files import UnreadableError
 from p2p.records.lineage import MAX_ACTIVE_LESSONS, Lineage
@@ -197,8 +197,8 @@ def test_a_hard_lesson_is_held_against_a_proposal(check, broken):
         text="told", tier="HARD", learned_at=1, check=LessonCheck(kind=kind, name=name, value=value)
     )
     hyperparameters = {"gamma": 0.95, "net_arch": [64, 64]}
-    found = violations((lesson,), CODE, hyperparameters)
+    found = find_breaches((lesson,), CODE, hyperparameters)
     assert bool(found) == bool(broken)
     assert all(broken in text and "told" in text for text in found)
     softer = lesson.model_copy(update={"tier": "STRONG"})
-    assert violations((softer,), CODE, hyperparameters) == []
+    assert find_breaches((softer,), CODE, hyperparameters) == []

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from p2p.config import TrainConfig
 from p2p.contracts import SteeringOrder, did_you_mean, utc_now
 from p2p.event_log import emit
-from p2p.files import locked, read_model, save_model
+from p2p.files import free_number, locked, read_model, save_model
 from p2p.records.folder import names_in
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
@@ -39,20 +39,20 @@ class NotPending(ValueError):
 
 def give_feedback(session: Path, feedback: SteeringOrder) -> Path:
     """Add feedback to a session, by its folder; any number of processes may at once."""
-    with steering_lock(session / "steering"):
-        return _add(session / "steering", feedback)
+    return _add(session / "steering", feedback)
 
 
 @contextmanager
 def steering_lock(folder: Path) -> Iterator[None]:
-    """Keep others from giving, taking up or withdrawing feedback."""
+    """Keep others from taking up or withdrawing feedback."""
     with locked(folder / ".lock"):
         yield
 
 
 def _add(folder: Path, feedback: SteeringOrder) -> Path:
-    path = folder / f"{max(_numbers(folder), default=0) + 1:04d}.json"
-    save_model(path, feedback)
+    with free_number(folder, lambda: _numbers(folder)) as number:
+        path = folder / f"{number:04d}.json"
+        save_model(path, feedback)
     return path
 
 
