@@ -98,7 +98,7 @@ def criteria_and_judge(env_id: str, prompt: str) -> tuple[Any, str]:
     """The Intent and the judge's code, by the built-in author."""
     from p2p.agents.builtin.criteria import write_criteria
     from p2p.agents.builtin.judge import write_judge
-    from p2p.agents.judging.episodes import trajectory_columns
+    from p2p.agents.judge_code import trajectory_columns
     from p2p.agents.requests import IntentRequest, JudgeRequest
     from p2p.contracts import Intent
     from p2p.training.env_spec import get_env_spec

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from session_process import TINY, Sessions, kill_all
 
-from p2p.agents.reward_source import reweighted
+from p2p.agents.reward_source import reweight
 from p2p.commands.sessions import candidate_lines
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (
@@ -200,15 +200,15 @@ def test_what_is_not_met_counts_more_first() -> None:
 
 def test_any_reward_function_can_be_weighed_anew() -> None:
     code = "def reward_fn(o, a, n, i):\n    return 3.0 * o, {'x': 2.0 * o, 'y': 1.0 * o}\n"
-    changed = reweighted(code, {"x": 0.5})
+    changed = reweight(code, {"x": 0.5})
     assert changed is not None
     scope: dict[str, object] = {}
     exec(changed, scope)  # noqa: S102 - our own text
     reward = scope["reward_fn"]
     assert callable(reward)
     assert reward(1.0, 0, 0, {}) == (2.0, {"x": 1.0, "y": 1.0})
-    assert reweighted(changed, {"x": 2.0}) is None
-    assert reweighted("class Own(RewardFunction):\n    pass\n", {"x": 2.0}) is None
+    assert reweight(changed, {"x": 2.0}) is None
+    assert reweight("class Own(RewardFunction):\n    pass\n", {"x": 2.0}) is None
 
 
 # --- the flow, with trainings that a script tells -------------------------------------------------

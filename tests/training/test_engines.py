@@ -258,7 +258,7 @@ def test_warp_caches_beside_shared_kernels_and_writes_through_no_link(tmp_path, 
     source.build = build
     for module in (warp, source, build):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    engine_env._let_warp_write()
+    engine_env.replace_warp_rename()
     shared, built, cached = tmp_path / "shared.lto", tmp_path / "lto_p1_t1", tmp_path / "lto"
     shared.write_text("shared")
     built.mkdir()

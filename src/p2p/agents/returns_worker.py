@@ -99,7 +99,7 @@ def _play_scripts(
             )
         except RewardError:
             continue
-        say({"type": "swept", "name": sweep.name, "returns": result.all_returns})
+        say({"type": "paid", "name": sweep.name, "returns": result.all_returns})
 
 
 def _earn(
@@ -120,7 +120,7 @@ def _earn(
         except RewardError:
             continue
         for each, value in zip(batch, returns[:count].tolist(), strict=True):
-            say({"type": "earned", "name": each, "value": value})
+            say({"type": "paid", "name": each, "returns": [value]})
 
 
 def _training_returns(env: ScriptedEnv, reward: RewardRunner, seed: int) -> F64:

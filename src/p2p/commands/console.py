@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from p2p.utils.subprocess_utils import interrupt_on_sigterm
-from unstable.commands.console import (
+from unstable.commands import (
     CommandError,
     CommandGroup,
     JsonFlag,

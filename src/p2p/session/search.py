@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p2p.agents.gradients import falling, rising_share
-from p2p.agents.reward_source import reward_digest, reweighted, terms_serving
+from p2p.agents.reward_source import reward_digest, reweight, terms_serving
+from p2p.agents.screening import describe_falling, rising_share
 from p2p.contracts import (
     AuthoredCode,
     AuthoringStep,
@@ -108,7 +108,7 @@ def screened(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
         if rankings and not rankings[-1].ok:
             problems.append(rankings[-1].text)
             worse.add(name)
-        problems += falling(reward.gradients)
+        problems += describe_falling(reward.gradients)
         candidate = RewardCandidate(
             name=name, reward=reward, problems=tuple(problems), usable=usable
         )
@@ -230,7 +230,7 @@ class CandidateSearch:
         born: list[RewardCandidate] = []
         plans = weight_changes(parent.reward.code, terms, judgment, self.context.loop)
         for text, factors in plans:
-            code = reweighted(parent.reward.code, factors)
+            code = reweight(parent.reward.code, factors)
             if code is None or len(born) == count or reward_digest(code) in digests:
                 continue
             digests.add(reward_digest(code))

@@ -19,7 +19,7 @@ from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.builtin.reward import Recipe, Term, read_recipe, render, write_reward
 from p2p.agents.intent_elicitor import check_proposal
-from p2p.agents.judging.episodes import trajectory_columns
+from p2p.agents.judge_code import trajectory_columns
 from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
 from p2p.config import EnvOptions, TrainConfig
 from p2p.contracts import Criterion

@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p2p.agents.judging.episodes import trajectory_columns
-from p2p.agents.judging.judge_code import run_check
-from p2p.agents.judging.verdicts import (
-    JudgedEpisode,
-    Verdict,
-    seen_scores,
-    split_tags,
-    with_other_tags,
-)
+from p2p.agents.judge_code import run_check, trajectory_columns
 from p2p.agents.requests import (
     Synthesis,
     SynthesisRequest,
     VisualRequest,
     VisualVerdict,
+)
+from p2p.agents.verdicts import (
+    JudgedEpisode,
+    Verdict,
+    add_other_tags,
+    seen_scores,
+    split_tags,
 )
 from p2p.contracts import Criterion, Intent
 from p2p.event_log import emit
@@ -355,7 +354,7 @@ def synthesise(
         check=lambda answer: check_answer(answer, intent.criteria),
     )
     answer = client.ask(asked).value
-    diagnosis, tags = with_other_tags(answer.diagnosis, answer.failure_tags)
+    diagnosis, tags = add_other_tags(answer.diagnosis, answer.failure_tags)
     return Verdict(
         criteria=(*seen_scores(answer.criteria, intent.criteria, heard), *kept),
         diagnosis=diagnosis,
@@ -376,7 +375,7 @@ def _tools(vlm: LLMClient, intent: Intent, episode: JudgedEpisode) -> tuple[Tool
             end_s: Where it ends.
         """
         try:
-            return _look_again(vlm, intent, episode.file, question, start_s, end_s)
+            return _show_again(vlm, intent, episode.file, question, start_s, end_s)
         except BudgetExhausted:
             raise
         except InferenceError as error:
@@ -396,7 +395,7 @@ def _tools(vlm: LLMClient, intent: Intent, episode: JudgedEpisode) -> tuple[Tool
     return reask_vlm, run_trajectory_check
 
 
-def _look_again(
+def _show_again(
     vlm: LLMClient, intent: Intent, trajectory: Path, look_at: str, start_s: float, end_s: float
 ) -> str:
     """A part of the episode, filmed anew and shown with a question."""

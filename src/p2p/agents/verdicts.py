@@ -71,7 +71,7 @@ def split_tags(tags: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return known, tuple(tag for tag in each if tag not in FAILURE_TAGS)
 
 
-def with_other_tags(diagnosis: str, tags: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+def add_other_tags(diagnosis: str, tags: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     """The diagnosis, with tags that are not on the controlled list added to it; and the others."""
     known, others = split_tags(tags)
     also = f" Also: {', '.join(others)}." if others else ""
@@ -84,7 +84,7 @@ def code_opinion(reply: Mapping[str, Any] | str, criteria: Sequence[Criterion]) 
         return unavailable_opinion("code", reply)
     by_id = {criterion.id: criterion for criterion in criteria}
     scores = tuple(
-        counted(
+        score_event(
             CriterionScore(id=name, **{key: entry[key] for key in ("score", "value", "evidence")}),
             by_id[name],
         )
@@ -93,7 +93,7 @@ def code_opinion(reply: Mapping[str, Any] | str, criteria: Sequence[Criterion]) 
     return _opinion("code", scores, criteria, reply["diagnosis"], reply["failure_tags"])
 
 
-def counted(score: CriterionScore, criterion: Criterion) -> CriterionScore:
+def score_event(score: CriterionScore, criterion: Criterion) -> CriterionScore:
     """The score of an event by its count: 1 up to the threshold, then less for each one more.
 
     The first one too many already misses the criterion; the rest ranks policies that all miss it.
@@ -133,7 +133,7 @@ def seen_scores(
         if each.id in visual:
             return each.score
         code = by_code.get(each.id)
-        return None if code is None or overruled(code.score, each.score) else code.value
+        return None if code is None or is_overruled(code.score, each.score) else code.value
 
     return tuple(
         CriterionScore(
@@ -143,7 +143,7 @@ def seen_scores(
     )
 
 
-def overruled(score: float | None, final: float | None) -> bool:
+def is_overruled(score: float | None, final: float | None) -> bool:
     """Whether the final score says something else."""
     return score is not None and final is not None and abs(score - final) > CLOSE
 
@@ -160,7 +160,7 @@ def _opinion(
     diagnosis: str,
     tags: Iterable[str],
 ) -> JudgeOpinion:
-    diagnosis, known = with_other_tags(diagnosis, tags)
+    diagnosis, known = add_other_tags(diagnosis, tags)
     return JudgeOpinion(
         judge=judge,
         available=True,
@@ -186,7 +186,7 @@ class Verdict:
     """What the code judge measures wrongly, by who has heard both."""
 
 
-def single(opinion: JudgeOpinion, *, alone: bool) -> Verdict:
+def verdict_of_one(opinion: JudgeOpinion, *, alone: bool) -> Verdict:
     """The verdict of one judge; `alone`: nobody else was asked for."""
     confidence = CONFIDENCE[opinion.judge if alone else "one_of_two"]
     return Verdict(opinion.criteria, opinion.diagnosis, opinion.failure_tags, confidence)
@@ -212,7 +212,9 @@ def agree(code: JudgeOpinion, vlm: JudgeOpinion, criteria: Sequence[Criterion]) 
     return abs(ours - theirs) <= CLOSE and all(abs(a - b) <= CLOSE_TASK for a, b in tasks)
 
 
-def merged(code: JudgeOpinion, vlm: JudgeOpinion, *, confidence: float | None = None) -> Verdict:
+def merge_opinions(
+    code: JudgeOpinion, vlm: JudgeOpinion, *, confidence: float | None = None
+) -> Verdict:
     """Of judges that agree: numbers by the one who measures, the rest by the one who sees."""
     near = agreement(code, vlm)
     if confidence is None:
@@ -228,7 +230,7 @@ def merged(code: JudgeOpinion, vlm: JudgeOpinion, *, confidence: float | None = 
     )
 
 
-def shifts(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, float]:
+def mean_shifts(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, float]:
     """By criterion: how far verdicts lie from what the code judge said, on average."""
     gaps: dict[str, list[float]] = {}
     for opinion, verdict in pairs:
@@ -237,7 +239,7 @@ def shifts(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, float]:
     return {name: sum(each) / len(each) for name, each in gaps.items()}
 
 
-def corrected(
+def apply_shifts(
     verdict: Verdict, by: Mapping[str, float], evidence: Mapping[str, str] | None = None
 ) -> Verdict:
     """For an episode nobody looked at: what was learnt of the code judge on those that were seen.
@@ -250,7 +252,7 @@ def corrected(
         if each.score is None or not by.get(each.id):
             return each
         score = _share(each.score + by[each.id])
-        if not overruled(each.score, score):
+        if not is_overruled(each.score, score):
             return each.model_copy(update={"score": score})
         text = (evidence or {}).get(each.id, each.evidence)
         return each.model_copy(update={"score": score, "value": None, "evidence": text})
@@ -258,7 +260,7 @@ def corrected(
     return replace(verdict, criteria=tuple(map(moved, verdict.criteria)))
 
 
-def overruling(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, str]:
+def overruling_evidence(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, str]:
     """By criterion: what was seen where the code judge is overruled."""
     return {
         each.id: f"{BY_OTHERS}{each.evidence}"[:500]
@@ -266,7 +268,7 @@ def overruling(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, str]:
         for each in verdict.criteria
         if each.evidence
         and (both := _scored_by_both(opinion, verdict).get(each.id))
-        and overruled(*both)
+        and is_overruled(*both)
     }
 
 
@@ -315,7 +317,7 @@ class JudgedEpisode:
         )
 
 
-def judgment(
+def sum_up(
     episodes: Sequence[JudgedEpisode],
     criteria: Sequence[Criterion],
     *,

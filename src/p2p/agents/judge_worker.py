@@ -61,7 +61,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         try:
             with redirect_stdout(_Nowhere()):
                 value = _call(code, payload["function"], rows, episode["summary"])
-                answer = tidy_reply(value, ids) if ids else {"text": _shown(value)}
+                answer = tidy_reply(value, ids) if ids else {"text": _as_text(value)}
         # Whatever the code raises is its author's to read; sys.exit is caught here as well.
         except (Exception, SystemExit) as error:  # noqa: BLE001
             say({"type": "failed", "index": index, "reason": _explain(error)})
@@ -79,7 +79,7 @@ def _call(code: str, function: str, rows: Rows, summary: dict[str, Any]) -> obje
     return judge(rows, json.loads(json.dumps(summary)))
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text[:MAX_ANSWER].encode("utf-8", "replace").decode("utf-8")
 

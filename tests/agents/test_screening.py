@@ -9,21 +9,21 @@ from p2p.agents import authoring
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
 from p2p.agents.builtin.reward import write_reward
-from p2p.agents.gradients import (
-    JudgedPoint,
-    falling,
+from p2p.agents.judge_code import trajectory_columns
+from p2p.agents.requests import CodeDraft, IntentRequest, JudgeRequest, RewardRequest
+from p2p.agents.reward_author import RewardAuthor
+from p2p.agents.screening import (
+    Judged,
+    describe_falling,
+    describe_gradients,
     find_asked,
+    find_telling_pairs,
     gradients,
-    in_words,
     judge_sweeps,
     pay_sweeps,
     rank_correlation,
     rising_share,
-    speaking,
 )
-from p2p.agents.judging.episodes import trajectory_columns
-from p2p.agents.requests import CodeDraft, IntentRequest, JudgeRequest, RewardRequest
-from p2p.agents.reward_author import RewardAuthor
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Criterion, CriterionGradient, Intent
 from p2p.training.env_spec import get_env_spec
@@ -54,10 +54,10 @@ def judge_fn(trajectory, summary):
 RISING = {"stays_up": (0.0, 0.2, 0.5, 0.8, 1.0)}
 
 
-def points(**scores: tuple[float, ...]) -> list[JudgedPoint]:
+def points(**scores: tuple[float, ...]) -> list[Judged]:
     rows = [dict(zip(scores, row, strict=True)) for row in zip(*scores.values(), strict=True)]
     means = [sum(row.values()) / len(row) for row in rows]
-    return [JudgedPoint(score=m, criteria=row) for m, row in zip(means, rows, strict=True)]
+    return [Judged(score=m, criteria=row) for m, row in zip(means, rows, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,22 @@ def points(**scores: tuple[float, ...]) -> list[JudgedPoint]:
 def test_a_return_rises_falls_or_stays_with_a_score(
     returns: tuple[float, ...], correlation: float
 ) -> None:
-    pairs = speaking(points(**RISING))["stays_up"]
+    pairs = find_telling_pairs(points(**RISING))["stays_up"]
     assert len(pairs) == 10
     assert rank_correlation(pairs, returns) == pytest.approx(correlation)
 
 
 def test_a_motion_tells_nothing_of_a_criterion_that_it_hardly_moves() -> None:
-    assert speaking(points(stays_up=(0.5, 0.52, 0.54, 0.5, 0.5))) == {}
-    assert speaking(points(stays_up=(0.0, 0.0, 0.0, 0.0, 1.0))) != {}
+    assert find_telling_pairs(points(stays_up=(0.5, 0.52, 0.54, 0.5, 0.5))) == {}
+    assert find_telling_pairs(points(stays_up=(0.0, 0.0, 0.0, 0.0, 1.0))) != {}
 
 
 def test_what_one_criterion_gains_at_the_cost_of_another_is_not_held_against_a_reward() -> None:
     fast = (0.0, 0.25, 0.5, 0.75, 1.0)
-    assert speaking(points(fast=fast, steady=(1.0, 0.9, 0.7, 0.5, 0.3))) == {}
-    assert speaking(points(fast=fast, steady=(1.0, 0.98, 0.96, 0.95, 0.95))).keys() == {"fast"}
+    assert find_telling_pairs(points(fast=fast, steady=(1.0, 0.9, 0.7, 0.5, 0.3))) == {}
+    assert find_telling_pairs(points(fast=fast, steady=(1.0, 0.98, 0.96, 0.95, 0.95))).keys() == {
+        "fast"
+    }
 
 
 def test_the_share_counts_what_rises_and_words_name_what_falls() -> None:
@@ -96,9 +98,9 @@ def test_the_share_counts_what_rises_and_words_name_what_falls() -> None:
     )
     assert rising_share(found) == 0.5
     assert rising_share(()) is None
-    assert falling(found) == ["the reward falls while 'keeps_going' rises: m3"]
-    assert in_words(found).splitlines()[0].endswith("in 2 of 4 cases")
-    assert in_words(()) == ""
+    assert describe_falling(found) == ["the reward falls while 'keeps_going' rises: m3"]
+    assert describe_gradients(found).splitlines()[0].endswith("in 2 of 4 cases")
+    assert describe_gradients(()) == ""
 
 
 def reward(value: str) -> str:
@@ -123,14 +125,14 @@ def test_candidates_carry_how_they_pay_along_motions_that_nobody_learnt() -> Non
     assert told == {("stays_up", "hinge"): 1.0, ("on_the_right", "slider"): 1.0}
     assert rising_share(right.gradients) == 1.0
     assert {g.correlation for g in inverted.gradients} == {-1.0}
-    assert any("'on_the_right'" in text for text in falling(inverted.gradients))
+    assert any("'on_the_right'" in text for text in describe_falling(inverted.gradients))
 
 
 def test_a_flat_reward_neither_rises_nor_falls_and_one_that_fails_says_nothing() -> None:
     judged = judge_sweeps(JUDGE, CRITERIA, CONFIG)
     flat = gradients(judged, pay_sweeps(FLAT, CONFIG, [*judged]))
     assert {each.correlation for each in flat} == {0.0}
-    assert falling(flat) == []
+    assert describe_falling(flat) == []
     assert pay_sweeps(reward("1 / 0"), CONFIG, [*judged]) == {}
 
 
@@ -183,7 +185,7 @@ def test_the_built_in_author_pays_no_cheat(env_id: str, prompt: str) -> None:
 
 
 def test_no_motion_stands_for_what_none_comes_near() -> None:
-    point = JudgedPoint(score=0.9, criteria={}, task=0.3)
+    point = Judged(score=0.9, criteria={}, task=0.3)
     assert find_asked({"moving": [point]}) is None
     better = point.model_copy(update={"task": 0.7})
     assert find_asked({"moving": [point, better]}) == ("moving", 1)
