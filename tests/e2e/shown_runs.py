@@ -112,7 +112,7 @@ def make_benchmark(runs: Path) -> None:
         )
         for number, (instruction, difficulty) in enumerate(PROMPTS.items())
     ]  # fmt: skip
-    planned = plan(cases, "tests.csv", {"model": "builtin", "vlm_model": ""})
+    planned = plan(cases, "tests.csv", BenchmarkRequest(model="builtin", vlm_model=""))
     made = planned.model_copy(update={"benchmark_id": BENCHMARK})
     folder = prepare(made, runs)
     with closing(Store(runs)) as store:
