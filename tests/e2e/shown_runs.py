@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from p2p.benchmark.measuring import SEEDS, TruthResult, truth_path
-from p2p.benchmark.planning import job_of, plan, prepare
+from p2p.benchmark.planning import BenchmarkRequest, job_of, plan, prepare
 from p2p.benchmark.records import case_record
 from p2p.benchmark.suite import Case, Difficulty
 from p2p.contracts import (
