@@ -75,15 +75,6 @@ def test_parents_must_be_there_and_come_before():
         lineage.add(LineageNode(iteration=1, parent=1))
 
 
-def test_it_reads_back_as_it_was(tmp_path):
-    path = tmp_path / "lineage.json"
-    assert Lineage.load(path) == Lineage()
-    lineage = Lineage().add(LineageNode(iteration=1, score=0.5, hp_changes={"net_arch": [8, 8]}))
-    lineage = lineage.learn(Lesson(text="höher", learned_at=1))
-    lineage.save(path)
-    assert Lineage.load(path) == lineage
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

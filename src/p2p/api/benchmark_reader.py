@@ -54,7 +54,7 @@ UNENDED = frozenset(_WAITS.values())
 
 
 @dataclass
-class _Kept:
+class _ReadBenchmark:
     """What was read of a benchmark."""
 
     benchmark: Benchmark
@@ -67,7 +67,7 @@ class BenchmarkReader:
 
     def __init__(self, runs_dir: Path) -> None:
         self.runs_dir = runs_dir
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _ReadBenchmark] = {}
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
@@ -91,14 +91,14 @@ class BenchmarkReader:
         with self._lock:
             return self._open(benchmark_id, self.folder(benchmark_id)).benchmark
 
-    def _open(self, benchmark_id: str, folder: Path) -> _Kept:
-        stamp = _changed(folder / FILE)
+    def _open(self, benchmark_id: str, folder: Path) -> _ReadBenchmark:
+        stamp = _modified_at(folder / FILE)
         kept = self._kept.get(benchmark_id)
         if kept is None or kept.stamp != stamp:
             benchmark = read_benchmark(folder)
             if benchmark is None:
                 raise NotFound(f"{benchmark_id}/{FILE} cannot be read")
-            kept = self._kept[benchmark_id] = _Kept(benchmark, stamp)
+            kept = self._kept[benchmark_id] = _ReadBenchmark(benchmark, stamp)
         return kept
 
     def cases(self, benchmark_id: str, store: Store) -> list[BenchmarkCase]:
@@ -109,7 +109,7 @@ class BenchmarkReader:
             kept = self._open(benchmark_id, folder)
             benchmark = kept.benchmark
             gates = tuple(
-                _changed(folder / gate_folder(stage) / "gate.json")
+                _modified_at(folder / gate_folder(stage) / "gate.json")
                 for stage in range(len(benchmark.stages) - 1)
             )
             reports = [self._report(kept, folder, case.number, gates) for case in benchmark.cases]
@@ -118,9 +118,9 @@ class BenchmarkReader:
             for report in reports
         ]
 
-    def _report(self, kept: _Kept, folder: Path, number: int, gates: Stamp) -> CaseReport:
-        there = _changed(case_record(folder, number).path)
-        stamp = (there, _changed(truth_path(folder, number)), *gates)
+    def _report(self, kept: _ReadBenchmark, folder: Path, number: int, gates: Stamp) -> CaseReport:
+        there = _modified_at(case_record(folder, number).path)
+        stamp = (there, _modified_at(truth_path(folder, number)), *gates)
         before, report = kept.cases.get(number, (None, None))
         if report is None or before != stamp or report.status == "running":  # it may have died
             now = case_status(kept.benchmark, folder, number)
@@ -195,7 +195,7 @@ def _case(
 def _state(cases: Sequence[BenchmarkCase], summary: Findings, job: JobRow | None) -> BenchmarkState:
     if any(case.state in UNENDED for case in cases):
         return "queued" if job is not None and job.state == "pending" else "running"
-    closed = _closed(summary)
+    closed = _first_closed_stage(summary)
     left = [case for case in cases if not case.finished and case.stage < closed]
     if not left:
         return "completed"
@@ -209,7 +209,7 @@ def _stage(
     mine = [case for case in cases if case.stage == number]
     ended = sum(case.state not in UNENDED for case in mine)
     state: StageState
-    if number >= _closed(summary):
+    if number >= _first_closed_stage(summary):
         state = "closed"
     elif ended == len(mine):
         state = "ended"
@@ -218,12 +218,12 @@ def _stage(
     return BenchmarkStage(stage=number, state=state, cases=benchmark.stages[number], ended=ended)
 
 
-def _closed(summary: Findings) -> float:
+def _first_closed_stage(summary: Findings) -> float:
     """The first stage that a gate did not let begin."""
     return min((gate.stage + 1 for gate in summary.gates if not gate.passed), default=float("inf"))
 
 
-def _changed(path: Path) -> int | None:
+def _modified_at(path: Path) -> int | None:
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -109,7 +109,7 @@ def show(
 
     record = open_session(session, runs_dir)
     if follow:
-        _watch(record)
+        _follow(record)
     now = SessionView(record)
     if criteria:
         if now.intent is None:
@@ -122,7 +122,7 @@ def show(
     report(record, now)
 
 
-def _watch(record: SessionRecord) -> None:
+def _follow(record: SessionRecord) -> None:
     import time
 
     from p2p.commands.session_progress import POLL_S, SessionProgress
@@ -186,13 +186,13 @@ def report(record: SessionRecord, now: SessionView) -> None:
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
         for iteration in now.iterations.values():
-            tree.add(_line(now, iteration, best))
+            tree.add(_iteration_text(now, iteration, best))
         out.print(tree)
-    for title, text in _places(record, now):
+    for title, text in _result_lines(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
 
-def _line(now: SessionView, iteration: IterationView, best: IterationView | None) -> str:
+def _iteration_text(now: SessionView, iteration: IterationView, best: IterationView | None) -> str:
     from p2p.session.verdict import iteration_line
 
     judged = iteration.judgment
@@ -203,7 +203,7 @@ def _line(now: SessionView, iteration: IterationView, best: IterationView | None
     tags = escape(", ".join(judged.failure_tags)) if judged else ""
     tags = f"  [dim]{tags}[/]" if tags else ""
     revision = iteration.revision
-    notes = [*_reviews(iteration), *candidate_lines(iteration)]
+    notes = [*_review_lines(iteration), *candidate_lines(iteration)]
     notes += [f"↻ {revision.changes}", *revision.notes] if revision else []
     change = "".join(f"\n[dim]{escape(line)}[/]" for line in notes)
     return f"iteration {iteration.number}{star}: {verdict}{tags}{change}"
@@ -223,7 +223,7 @@ def candidate_lines(iteration: IterationView) -> list[str]:
     return [*lines, *([f"chosen: {reason}"] if reason else [])]
 
 
-def _reviews(iteration: IterationView) -> list[str]:
+def _review_lines(iteration: IterationView) -> list[str]:
     """What a reviewer changed in the reward, as lines of a diff."""
     lines: list[str] = []
     for step in iteration.reward.steps if iteration.reward else ():
@@ -232,7 +232,7 @@ def _reviews(iteration: IterationView) -> list[str]:
     return lines
 
 
-def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
+def _result_lines(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     from p2p.session.publishing import spent_text
     from p2p.session.stopping import command_name, resume_command
 
@@ -290,10 +290,10 @@ def analyze(
     if as_json:
         print_json(analysis.model_dump(mode="json"))
         return
-    _show_analysis(analysis)
+    _print_analysis(analysis)
 
 
-def _show_analysis(analysis: SessionAnalysis) -> None:
+def _print_analysis(analysis: SessionAnalysis) -> None:
     out.print(escape(analysis.summary), soft_wrap=not out.is_terminal)
     table = plain_table("", show_header=False)
     table.add_column(ratio=1)

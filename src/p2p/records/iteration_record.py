@@ -215,7 +215,7 @@ class IterationRecord(Folder):
         if self.status_path.exists():
             return self.live_status()
         if runs := self.runs():
-            return _combined([run.derive_status() for run in runs])
+            return _combine_statuses([run.derive_status() for run in runs])
         if self.read_summary() is not None:
             return "completed"
         # Metrics without a status: something ran, and nobody said how it went.
@@ -475,7 +475,7 @@ def _problems_inside(records: list[IterationRecord]) -> list[str]:
     return [f"{record.iteration_id}/{line}" for record in records for line in record.validate()]
 
 
-def _combined(statuses: list[StatusLiteral]) -> StatusLiteral:
+def _combine_statuses(statuses: list[StatusLiteral]) -> StatusLiteral:
     """How an iteration stands whose runs stand like this."""
     for status in ("running", "paused", "queued", "pending", "stale", "unknown"):
         if status in statuses:

@@ -609,10 +609,10 @@ class SessionView:
         """The median episode of the best policy; before there is one, of the newest checkpoint."""
         best = (self.record.path / path for path in (self.result.videos if self.result else ()))
         if there := [Video.at(path) for path in best if path.is_file()]:
-            return _median(there)
+            return _choose_video(there)
         for record in reversed(self.record.iteration_records()):
             if videos := IterationView(record, 0, TrainConfig()).videos:
-                return _median(videos)
+                return _choose_video(videos)
         return None
 
     @property
@@ -670,7 +670,7 @@ class SessionView:
         return frozenset({*self.loop.fixed, *everywhere, *changed})
 
 
-def _median(videos: Iterable[Video]) -> Video:
+def _choose_video(videos: Iterable[Video]) -> Video:
     """Of median episodes, or else of any, the one of the last step."""
     return max(videos, key=lambda video: (video.label == "median", video.step or 0))
 
