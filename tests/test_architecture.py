@@ -27,10 +27,10 @@ UNSTABLE_LAYERS = (
     {"core", "config", "foreign_text"},
     {"reward_transformations", "algorithms", "engines", "games", "tiny", "utils"},
     {
-        "buffer", "model_pool", "ratings", "samplers", "trackers", "writers",
-        "transcripts", "evaluation", "actor", "learners",
+        "buffer", "model_pool", "samplers", "trackers", "writers", "evaluation", "actor",
+        "learners",
     },
-    {"collection"},
+    {"episodes", "matchmaking"},
     {"collector"},
     {"run"},
     {"terminal_interface", "dashboard", "commands"},

@@ -20,7 +20,7 @@ from p2p.contracts import SteeringOrder, utc_now
 from p2p.session.labels import add_label
 from p2p.session.steering import give_feedback
 from unstable.config import RunConfig
-from unstable.run.folder import RunFolder, SelfPlayStatus
+from unstable.run import RunFolder, SelfPlayStatus
 
 NOT_READ = (".lock", ".mp4", ".zip", ".sqlite")
 KNOWN = {

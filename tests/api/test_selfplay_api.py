@@ -16,7 +16,7 @@ from small_runs import signed_in
 from p2p.scheduler.store import Store, transaction
 from unstable.config import RunConfig
 from unstable.evaluation import wilson
-from unstable.run.folder import RunFolder, SelfPlayStatus
+from unstable.run import RunFolder, SelfPlayStatus
 
 RUN = "2026-01-01~12-00-00~tictactoe"
 

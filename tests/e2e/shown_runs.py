@@ -34,7 +34,7 @@ from p2p.scheduler.store import Store, end_run, transaction
 from p2p.training.video.playback import write_video
 from session_folder import SessionFolder, reward
 from unstable.config import RunConfig
-from unstable.run.folder import RunFolder, SelfPlayStatus
+from unstable.run import RunFolder, SelfPlayStatus
 
 SESSION = "session_20260101_000000_00000000"
 SELFPLAY = "tictactoe"

@@ -33,8 +33,8 @@ from p2p.contracts import describe_errors
 from p2p.files import lines_backward, parse_line
 from p2p.scheduler.controllers import JobOptions, selfplay_job
 from p2p.scheduler.service import ensure_scheduler
-from unstable.commands.console import UsageError, require_selfplay
-from unstable.dashboard.view import View
+from unstable.commands import UsageError, require_selfplay
+from unstable.dashboard import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ _lock = threading.Lock()
 def list_selfplay(state: State) -> list[SelfPlayRow]:
     """The runs, newest first."""
     from unstable.dashboard.sources import METRICS
-    from unstable.run.folder import RunFolder
+    from unstable.run import RunFolder
 
     with state.store() as store:
         jobs = {job.job_id: job.state for job in store.jobs(1000, prefix=JOB_PREFIX)}
@@ -89,7 +89,7 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
 def _asked(path: Path) -> RunConfig | None:
     """What a run was asked to do; None: its file is of another version, or broken."""
     from unstable.config import ConfigError
-    from unstable.run.folder import RunFolder
+    from unstable.run import RunFolder
 
     try:
         return RunFolder(path).config()
@@ -118,7 +118,7 @@ def selfplay_options() -> SelfPlayOptions:
 
 @lru_cache(maxsize=1)
 def _playable() -> tuple[str, ...]:
-    from unstable.games.catalog import learnable_game_ids
+    from unstable.games.players import learnable_game_ids
 
     return tuple(learnable_game_ids())
 
@@ -183,8 +183,8 @@ def stop_selfplay(state: State, run_id: str) -> ChangedRuns:
 @router.get("/selfplay/{run_id}")
 def show_selfplay(state: State, run_id: str) -> View:
     """Everything that `unstable watch` shows."""
+    from unstable.dashboard import SourceError
     from unstable.dashboard.sources import INTERFACE, METRICS, RunFiles
-    from unstable.dashboard.view import SourceError
 
     path = _find(state.selfplay_dirs, run_id)
     with _lock:  # a source remembers how far it has read
@@ -205,7 +205,7 @@ def show_selfplay(state: State, run_id: str) -> View:
 
 def _with_job_state(state: AppState, path: Path, view: View) -> View:
     """Of a run that has not begun to write: its status, or its job's, and what was asked for."""
-    from unstable.run.folder import RunFolder
+    from unstable.run import RunFolder
 
     if view.status:
         return view
@@ -289,7 +289,7 @@ def _find(folders: tuple[Path, ...], run_id: str) -> Path:
 
 def _game_lines(folder: Path, kind: str) -> Iterator[bytes]:
     """Of the newest file, then of the one before it."""
-    from unstable.transcripts import FOLDER, file_names
+    from unstable.writers import FOLDER, file_names
 
     if kind not in ("train", "eval"):
         return
@@ -305,7 +305,7 @@ def _may_be(line: bytes, game_id: str) -> bool:
 
 
 def _game(line: bytes) -> GameDetail | None:
-    from unstable.transcripts import whole
+    from unstable.writers import whole
 
     record: dict[str, Any] | None = parse_line(line)
     if record is None:

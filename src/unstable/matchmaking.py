@@ -158,8 +158,8 @@ class Matchmaker:
         extraction_function(action_extraction)  # says what is wrong, if it is
         if group_size < 1:
             raise ValueError(f"group_size is {group_size}: 1 is a game by itself")
-        self.training_envs = _checked(training_envs, "training_envs")
-        self.evaluation_envs = _checked(evaluation_envs, "evaluation_envs")
+        self.training_envs = _check_envs(training_envs, "training_envs")
+        self.evaluation_envs = _check_envs(evaluation_envs, "evaluation_envs")
         named = (
             (evaluation_opponent,) if isinstance(evaluation_opponent, str) else evaluation_opponent
         )
@@ -239,7 +239,7 @@ class Matchmaker:
         return AgentSpec(kind, path_or_name, template, self._extraction, version)
 
 
-def _checked(envs: Sequence[Sequence[Any]], name: str) -> tuple[Env, ...]:
+def _check_envs(envs: Sequence[Sequence[Any]], name: str) -> tuple[Env, ...]:
     checked: list[Env] = []
     for env in envs:
         if isinstance(env, str) or len(env) != 3:

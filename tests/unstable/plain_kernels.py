@@ -1,7 +1,4 @@
-"""What the kernels of the paged decoder compute, in plain torch: for any device, and to test them.
-
-Rows of a step that are idle have position -1; what is computed for them means nothing.
-"""
+"""What the kernels of the paged decoder compute, in plain torch."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from unstable.engines.decoder import draw
 from unstable.engines.pages import PAGE, PagePool
 
 
 def add_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
-    """The RMS norm of `hidden`, to which `delta` is added in place before."""
     if delta is not None:
         hidden.add_(delta)
     return functional.rms_norm(hidden.float(), weight.shape, weight.float(), epsilon).to(
@@ -26,22 +23,8 @@ def add_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: floa
 def rotate_and_store(
     qkv: Tensor, heads: tuple[int, int, int], norms: tuple[Tensor, Tensor, float] | None,
     rotary: tuple[Tensor, Tensor], positions: Tensor, rows: Tensor, table: Tensor,
-    pool: PagePool, layer: int, keep_keys: bool,  # noqa: ARG001 - a kernel may leave them out
+    pool: PagePool, layer: int, keep_keys: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Queries and keys of projected tokens; keys and values are written to the rows' pages.
-
-    Args:
-        qkv: (tokens, at least all heads of all three), one after the other.
-        heads: how many of queries, how many of keys, and their size.
-        norms: weights and epsilon of the norms of queries and keys.
-        rotary: cosines and sines, (positions, size).
-        positions: of the tokens.
-        rows: whose tokens they are.
-        table: (rows, pages): addresses.
-        pool: where the pages are.
-        layer: its number.
-        keep_keys: whether the keys that are returned matter.
-    """
     q_heads, kv_heads, size = heads
     width = (q_heads + 2 * kv_heads) * size
     parts = qkv[:, :width].float().view(len(qkv), -1, size)
@@ -73,7 +56,6 @@ def attend(
     queries: Tensor, kv_heads: int, positions: Tensor, table: Tensor, pool: PagePool, layer: int,
     scale: float,
 ) -> Tensor:  # fmt: skip
-    """One token of each row against all that its pages hold up to its position."""
     out = torch.zeros_like(queries)
     for row, position in enumerate(positions.tolist()):
         if position < 0:
@@ -88,15 +70,6 @@ def attend(
 
 
 def expand(out: Tensor, up: Tensor, whose: Tensor, sizes: Sequence[int], rank: int) -> None:
-    """Add to the first columns of `out` what adapters make of its last ones, their ranks.
-
-    Args:
-        out: (tokens, columns of all layers, then ranks of each layer).
-        up: (ranks, columns): from ranks to columns, of each layer.
-        whose: the adapter of each token by its place among the ranks; -1: none.
-        sizes: columns of each layer.
-        rank: how many ranks an adapter has.
-    """
     width, ranks = sum(sizes), len(up)
     own = torch.arange(ranks, device=out.device) // rank == whose[:, None]
     start = 0
@@ -108,44 +81,14 @@ def expand(out: Tensor, up: Tensor, whose: Tensor, sizes: Sequence[int], rank: i
 
 
 def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank: int) -> Tensor:
-    """`silu` of the first `size` columns times the next ones, with what adapters add to both."""
     if up is not None and whose is not None:
         expand(both, up, whose, (size, size), rank)
     return functional.silu(both[:, :size]) * both[:, size : 2 * size]
 
 
 def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: Tensor) -> Tensor:
-    """Draw a token per row by inverting its cumulative distribution at its uniform number.
-
-    Tokens lie in the order of the vocabulary, and of top_p all are kept that are as likely as the
-    last one: that takes no sorting.
-
-    Args:
-        logits: (rows, at least the vocabulary).
-        vocabulary: its size.
-        numbers: int32, (7, rows): slot, position, adapter, forced token or -1, and the bits of
-            the uniform number, the temperature and top_p.
-        next_tokens: by slot, where the tokens are put.
-
-    Returns:
-        int32, (2, rows): tokens, and the bits of their log-probabilities after the temperature.
-    """
     slots, _, _, forced = numbers[:4].long()
-    uniform, temperature, top_p = numbers[4:].view(torch.float32)[..., None]
-    logits = logits[:, :vocabulary].float() / temperature.where(temperature > 0, 1)
-    logprobs = logits.log_softmax(-1)
-    mass = (logits - logits.amax(-1, keepdim=True)).exp()
-    ordered, _ = mass.sort(-1, descending=True)
-    before = ordered.cumsum(-1) - ordered
-    last = ((before < top_p * mass.sum(-1, keepdim=True)).sum(-1, keepdim=True) - 1).clamp_(min=0)
-    least = ordered.gather(1, last)
-    mass = torch.where((mass >= least) | (top_p >= 1.0), mass, 0.0)
-    sums = mass.cumsum(-1)
-    drawn = torch.searchsorted(sums, uniform * sums[:, -1:], right=True)[:, 0]
-    most_mass = (vocabulary - 1 - (mass > 0).flip(-1).byte().argmax(-1)).long()
-    tokens = torch.minimum(drawn, most_mass)
-    tokens = torch.where(temperature[:, 0] > 0, tokens, logits.argmax(-1))
-    tokens = torch.where(forced >= 0, forced, tokens)
+    uniform, temperature, top_p = numbers[4:].view(torch.float32)
+    tokens, logprobs = draw(logits[:, :vocabulary].float(), uniform, temperature, top_p, forced)
     next_tokens[slots] = tokens
-    chosen = logprobs.gather(1, tokens[:, None])[:, 0]
-    return torch.stack([tokens.int(), chosen.view(torch.int32)])
+    return torch.stack([tokens.int(), logprobs.view(torch.int32)])
