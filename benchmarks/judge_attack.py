@@ -325,7 +325,9 @@ def report(rows: Sequence[Row]) -> str:
     older = (
         f"{len(before)} rows are earlier ones, judged on 8 episodes, of which the policies are not "
         "kept: only their passes were looked at, and who falls in one of five is seldom seen to "
-        "fall in eight. They are counted apart."
+        "fall in eight. They are counted apart. One such pass was false (Ant, “walk to the left”, "
+        "all criteria, seed 1: it ends after 84 % of the time); trained again, and judged on 24, "
+        "it does not pass."
     )
     header = [
         "robot", "prompt", "paid for", "seed", "steps", "episodes", "passed", "score", "measured",

@@ -189,11 +189,14 @@ def test_a_served_folder_gives_no_secret_and_runs_nothing(
     ) as server:
         try:
             assert server.stdout is not None
-            address = next(line for line in server.stdout if line.startswith("http://"))
+            printed = [server.stdout.readline()]
+            while printed[-1] and not printed[-1].startswith("http://"):
+                printed.append(server.stdout.readline())
+            assert printed[-1], printed
             for method, path, body in requests_to(folder):
                 answer = requests.request(
                     method,
-                    address.partition("/?")[0] + path,
+                    printed[-1].partition("/?")[0] + path,
                     json=body,
                     headers={"Authorization": "Bearer t"},
                     timeout=DEADLINE_S,

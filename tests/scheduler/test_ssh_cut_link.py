@@ -80,7 +80,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "FRESH_S", 0.0)
     monkeypatch.setattr(ssh, "KEEPALIVE_S", 2.0)
     monkeypatch.setattr(ssh, "CONNECT_S", 10.0)
-    monkeypatch.setattr(ssh, "REQUEST_S", 10.0)
+    monkeypatch.setattr(ssh, "REQUEST_S", 30.0)  # keepalives see a cut line sooner
 
 
 def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -> None:

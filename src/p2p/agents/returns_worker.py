@@ -41,7 +41,8 @@ def _behave(
     payload: Mapping[str, Any], config: TrainConfig, say: Callable[[dict[str, Any]], None]
 ) -> None:
     episodes, seed = payload["episodes"], payload["seed"]
-    env = make_environment(config, episodes, payload["code"])
+    # Evaluation keeps some of the states, whatever the reward reads.
+    env = make_environment(config, episodes, payload["code"], recorded=True)
     for name in payload["behaviours"]:
         act = Policy.load(Path(payload["policy"])) if name == "previous_best" else name
         say({"type": "begun", "name": name})

@@ -98,7 +98,7 @@ def plan_benchmark(state: State, body: StartBenchmarkRequest) -> BenchmarkPlanRe
 def _planned(state: AppState, body: StartBenchmarkRequest) -> Benchmark:
     try:
         nodes = fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores_per_run)
-        return plan(_cases(body), body.suite, body, nodes)
+        return plan(_cases(body), body.suite, body.with_models(), nodes)
     except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(f"model, vlm_model: {error}") from error
     except ValueError as error:

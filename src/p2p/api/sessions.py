@@ -63,7 +63,7 @@ from p2p.session.steering import (
     NotPending,
     check_settings,
     give_feedback,
-    merge,
+    merge_feedback,
     pending_feedback,
     withdraw_feedback,
 )
@@ -159,7 +159,7 @@ def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) ->
     """Whether there is something left to do: after a pass, if feedback asks for more."""
     if status in FINAL:
         scored = any(order.score is not None for order in pending.values())
-        return scored or merge(SteeringTaken(), pending).wants_more
+        return scored or merge_feedback(SteeringTaken(), pending).wants_more
     return status in RESUMABLE
 
 

@@ -71,7 +71,7 @@ def expected(error: Exception) -> CommandError | None:
     from p2p.sandbox import SandboxUnavailable
     from p2p.scheduler.backends import BackendError
     from p2p.scheduler.store import StoreError
-    from p2p.session.endings import status_of
+    from p2p.session.stopping import status_of
     from p2p.training.runner import TrainingFailed
 
     match error:

@@ -1,4 +1,4 @@
-"""Training that continues an earlier iteration's.
+"""What an iteration trains: its configuration, and the policy or state that it starts from.
 
 PPO starts from the judged policy, with whatever reward. SAC learns from past steps as well, which
 are in no policy's file: it continues from the state that the run left, with the same reward.
@@ -7,11 +7,16 @@ are in no policy's file: it continues from the state that the run left, with the
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from p2p import files
+from p2p.config import TrainConfig
 from p2p.records.iteration_record import IterationRecord
-from p2p.session.endings import TrainingUnavailable
+from p2p.records.loop_files import IterationPlan
+from p2p.session.search import candidate_count
+from p2p.session.stopping import TrainingUnavailable
 from p2p.training.checkpoints import (
     FILE_NAME,
     ResumeError,
@@ -19,17 +24,79 @@ from p2p.training.checkpoints import (
     environment_widths,
     state_for,
 )
+from p2p.training.hp_presets import quick_config
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy, PolicyFileError
 from p2p.training.worker import choose_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from p2p.config import TrainConfig
+    from p2p.contracts import Intent, Revision
     from p2p.records.iteration_record import SessionRecord
+    from p2p.records.loop_files import SteeringTaken
     from p2p.session.context import SessionContext
+
+
+def plan_iteration(
+    context: SessionContext,
+    number: int,
+    intent: Intent,
+    feedback: Sequence[SteeringTaken],
+    revision: Revision | None,
+) -> IterationPlan:
+    """The configuration of the iteration that this one is based on, changed by the revision."""
+    loop = context.loop
+    before, parent, wanted = loop.train, None, intent.training
+    if revision is not None:
+        parent = revision.based_on
+        before = context.iteration(parent).config
+        wanted = revision.hp_changes if loop.hp_tuning else {}
+    # What the user has set on the way, no revision moves any more.
+    requested = {name: value for each in feedback for name, value in each.hp_changes.items()}
+    fixed = {*loop.fixed, *requested}
+    if revision is None:  # what is not as usual somebody has chosen
+        usual = quick_config(before.env_id, algorithm=before.algorithm, device=before.device)
+        fixed |= {name for name in wanted if getattr(before, name) != getattr(usual, name)}
+    base, notes = before.apply_updates({k: v for k, v in wanted.items() if k not in fixed})
+    notes += [f"{name} is fixed" for name in wanted if name in fixed]
+    base, more = _with_requested(base, requested)
+    start = ""
+    if revision is not None and revision.warm_start:
+        try:
+            start = start_of(context, revision.based_on, base, revision.reward_code)
+        except ValueError as error:
+            notes.append(f"warm_start: {error}")
+    own_reward = feedback[-1].reward_code is not None
+    return IterationPlan(
+        iteration=number,
+        parent=parent,
+        train=base,
+        configs=loop.configs,
+        seeds=loop.seeds,
+        candidates=1 if own_reward else candidate_count(loop, base),
+        start_policy=start,
+        hp_changes=base.model_dump(mode="json", include=set(base.differences(before))),
+        notes=(*notes, *more),
+    )
+
+
+def _with_requested(base: TrainConfig, changes: Mapping[str, Any]) -> tuple[TrainConfig, list[str]]:
+    """The configuration as the user wants it: outside of a revision's bounds, too."""
+    notes: list[str] = []
+    for name, value in changes.items():
+        if name not in TrainConfig.model_fields or name in {"env_id", "seed", "iteration_id"}:
+            notes.append(f"{name} cannot be changed")
+            continue
+        try:
+            base = base.with_updates(**{name: value})
+        except ValidationError as error:
+            notes.append(f"{name}={value!r} refused: {error.errors()[0]['msg']}")
+    return base, notes
+
+
+# --- what training starts from --------------------------------------------------------------------
 
 MAY_DIFFER = frozenset({"total_timesteps", "iteration_id", "num_threads"})
 """What may differ between a run and the one that continues it."""
