@@ -34,10 +34,10 @@ from exam_paper import PROMPTS, Label, Prompt
 
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
-from p2p.agents.judging.episodes import episode_summary, trajectory_columns
-from p2p.agents.judging.judge_worker import tidy_reply
-from p2p.agents.judging.verdicts import JudgedEpisode, code_opinion, judgment, single
+from p2p.agents.judge_code import episode_summary, trajectory_columns
+from p2p.agents.judge_worker import tidy_reply
 from p2p.agents.requests import IntentRequest, JudgeRequest
+from p2p.agents.verdicts import JudgedEpisode, code_opinion, sum_up, verdict_of_one
 from p2p.benchmark.truth.episode import Episode
 from p2p.config import EnvOptions, LoopConfig, TrainConfig
 from p2p.training.env_spec import get_env_spec
@@ -153,9 +153,9 @@ def judge(prompt: Prompt, answers: Sequence[Answer]) -> list[Mark]:
         summary = episode_summary(config, recorded)
         reply = tidy_reply(names["judge_fn"](recorded.rows(), summary), ids)
         opinion = code_opinion(reply, criteria)
-        verdict = single(opinion, alone=True)
+        verdict = verdict_of_one(opinion, alone=True)
         episode = JudgedEpisode(answer.shown, None, answer.file, summary, opinion, None, verdict)
-        result = judgment([episode], criteria, strategy="code", threshold=THRESHOLD, step=None)
+        result = sum_up([episode], criteria, strategy="code", threshold=THRESHOLD, step=None)
         assert result.intent_score is not None
         said = "; ".join(f"{each.id} {each.score} ({each.value})" for each in opinion.criteria)
         marks.append(Mark(answer, result.intent_score, result.passed, said))

@@ -25,8 +25,7 @@ from common import RESULTS, machine, table, write
 
 from p2p.benchmark.measuring import measure
 from p2p.benchmark.records import case_record, read_benchmark
-from p2p.benchmark.report import CaseReport, make_report, spearman
-from p2p.benchmark.report_pages import OUTCOMES
+from p2p.benchmark.report import OUTCOMES, CaseReport, make_report, spearman
 from p2p.benchmark.suite import DIFFICULTIES, load_suite
 from unstable.evaluation import wilson
 

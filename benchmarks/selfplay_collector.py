@@ -23,9 +23,9 @@ from common import described, machine, peak_rss_mb, table, write
 
 from unstable.buffer import StepBuffer
 from unstable.collector import Collector
-from unstable.engines.protocol import Completion
+from unstable.engines import Completion
+from unstable.games import GameRunner
 from unstable.games.rules import legal_moves
-from unstable.games.runner import GameRunner
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.utils.templates import extract_action, format_prompt

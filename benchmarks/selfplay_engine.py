@@ -31,7 +31,7 @@ from common import described, machine, table, write
 from peft import LoraConfig, get_peft_model
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from unstable.engines.protocol import Sampling
+from unstable.engines import Sampling
 from unstable.engines.transformers_engine import TransformersEngine
 
 GAMES, ROUNDS = 256, 2

@@ -44,7 +44,7 @@ from unstable.algorithms.forward import (
     trunk_and_head,
     use_packed_attention,
 )
-from unstable.engines.protocol import Completion, Sampling
+from unstable.engines import Completion, Sampling
 from unstable.engines.transformers_engine import TransformersEngine
 from unstable.learners.fused import fuse
 

@@ -38,12 +38,12 @@ import torch
 from common import described, machine, table, write
 from selfplay_learner import byte_tokenizer
 
+from unstable.buffer import BatchSource
 from unstable.config import RunConfig, make_config
 from unstable.core import Step
-from unstable.learners.batches import BatchSource
 from unstable.learners.standard_learner import StandardLearner
-from unstable.run import overlap
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
+from unstable.run import start as runs
 from unstable.run.progress import Progress
 from unstable.run.start import start
 
@@ -183,7 +183,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         made["weights"] = sum(p.numel() * p.element_size() for p in model.parameters())
         return model, tokenizer
 
-    make = overlap._make
+    make = runs.make_sharing_parts
 
     def making(*args: Any) -> Any:
         parts, actor = make(*args)
@@ -207,8 +207,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         run.path.mkdir()
         run.write_config(config)
         with (
-            patch.object(overlap, "load_base", load),
-            patch.object(overlap, "_make", making),
+            patch.object(runs, "load_base", load),
+            patch.object(runs, "make_sharing_parts", making),
             patch.object(BatchSource, "wait", clock.timed("waiting", BatchSource.wait)),
             patch.object(StandardLearner, "_learn", clock.learning(StandardLearner._learn)),  # noqa: SLF001
             patch.object(

@@ -24,7 +24,7 @@ from common import described, machine, table, write
 
 import unstable
 from unstable.config import load_config, make_config
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.run.progress import Progress
 from unstable.run.start import start
 from unstable.tiny import make_tiny

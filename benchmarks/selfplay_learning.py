@@ -30,8 +30,8 @@ from learning_curve import draw
 
 import unstable
 from unstable.config import load_config
+from unstable.games import GameRunner
 from unstable.games.players import RandomLegal, play
-from unstable.games.runner import GameRunner
 
 NAME = "selfplay_learning"
 RECIPE = Path(unstable.__file__).parent / "recipes" / "tictactoe.toml"

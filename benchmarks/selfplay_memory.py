@@ -34,8 +34,7 @@ from selfplay_learner import (
 )
 
 from unstable.algorithms.forward import trunk_of
-from unstable.learners.memory import plan_memory
-from unstable.learners.policy import enable_full_activation_ckpt, sharing_weights
+from unstable.learners.policy import enable_full_activation_ckpt, plan_memory, sharing_weights
 
 NAME = "selfplay_memory"
 MODELS = ("Qwen3 1.7B", "Llama 3.2 1B", "Qwen3 4B", "Llama 3.2 3B", "Qwen3 8B")

@@ -27,10 +27,10 @@ import torch
 from common import RESULTS, described, machine, table, write
 
 from unstable.config import RunConfig, make_config
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.run.progress import Progress
 from unstable.run.start import start
-from unstable.tiny.smollm2 import smollm2_model
+from unstable.tiny import smollm2_model
 from unstable.utils.files import write_whole
 
 NAME = "selfplay_smollm"

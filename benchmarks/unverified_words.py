@@ -2,26 +2,46 @@
 
 python benchmarks/unverified_words.py [--write]
 
-Two sets of 60 paraphrases: one that was in view while the words were revised, and one whose authors
-had not seen the words, and whose readings are counted but not listed, so that nobody works on them.
-Nothing is trained: a prompt with a word that no criterion measures cannot end `passed`, whatever a
-policy does.
+Four sets of paraphrases. Nothing is trained: a prompt with a word that no criterion measures cannot
+end `passed`, whatever a policy does. The readings of the third set are counted but not listed.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
+import os
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from common import RESULTS, described, machine, table, write
 
+from p2p.agents.builtin import morphology
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.requests import IntentRequest
+from p2p.training.engines.facts import facts_folder
 
-WORKED_ON = RESULTS.parent / "paraphrases_60.csv"
-HELD_OUT = RESULTS.parent / "paraphrases_held_out.csv"
+
+class PromptSet(NamedTuple):
+    name: str
+    file: str
+    first: str
+    """Unverified and refused when it was first read, before any word was changed for it."""
+    listed: bool = True
+
+
+SETS = (
+    PromptSet("first, worked on from the start", "paraphrases_60.csv", "-"),
+    PromptSet("second, worked on later", "paraphrases_held_out.csv", "27 and 3 of 60"),
+    PromptSet("third, four misreadings fixed", "paraphrases_third.csv", "37 and 2 of 60", False),
+    PromptSet("fourth, worked on after it was read", "paraphrases_fourth.csv", "9 and 2 of 20"),
+)
+G1 = Path(__file__).parents[1] / "tests" / "agents" / "builtin" / "unitree_g1"
+STANDS_FOR = {"Mjlab-Velocity-Flat-Unitree-Go1": "Ant-v5"}
+"""Another robot with four legs, where no facts of the engine's are at hand."""
 
 
 class Reading(NamedTuple):
@@ -32,11 +52,23 @@ class Reading(NamedTuple):
     refusal: str
 
 
+def prepare_g1(engines: Path) -> None:
+    """Give the Unitree G1 the facts and the pose that its tests recorded."""
+    os.environ["P2P_ENGINES_DIR"] = str(engines)
+    folder = facts_folder("mjlab", "Mjlab-Velocity-Flat-Unitree-G1")
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text((G1 / "spec.json").read_text())
+    start = json.loads((G1 / "poses.json").read_text())["stands"]
+    pose = np.array(start["body_position"]), np.array(start["xquat"])
+    morphology._first_pose = lambda _: pose  # noqa: SLF001
+
+
 def read_prompts(path: Path) -> list[Reading]:
     readings = []
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
-            proposal = write_criteria(IntentRequest(prompt=row["prompt"], env_id=row["env_id"]))
+            env_id = STANDS_FOR.get(row["env_id"], row["env_id"])
+            proposal = write_criteria(IntentRequest(prompt=row["prompt"], env_id=env_id))
             unchecked = () if proposal.refusal else proposal.unused_words
             readings.append(
                 Reading(row["env_id"], row["prompt"], len(proposal.criteria), unchecked,
@@ -45,12 +77,12 @@ def read_prompts(path: Path) -> list[Reading]:
     return readings
 
 
-def count_outcomes(name: str, readings: list[Reading]) -> list[str]:
+def count_outcomes(name: str, first: str, readings: list[Reading]) -> list[str]:
     total = len(readings)
     unverified = sum(bool(reading.unchecked) for reading in readings)
     refused = sum(bool(reading.refusal) for reading in readings)
     counts = (unverified, refused, total - unverified - refused)
-    return [name, str(total), *(f"{count} ({count / total:.0%})" for count in counts)]
+    return [name, str(total), first, *(f"{count} ({count / total:.0%})" for count in counts)]
 
 
 def main() -> None:
@@ -58,38 +90,50 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="keep the table in results/")
     args = parser.parse_args()
     before = machine()
-    readings, held_out = read_prompts(WORKED_ON), read_prompts(HELD_OUT)
-    counts = [count_outcomes("worked on", readings), count_outcomes("held out", held_out)]
+    with tempfile.TemporaryDirectory() as engines:
+        prepare_g1(Path(engines))
+        read = [(each, read_prompts(RESULTS.parent / each.file)) for each in SETS]
+    counts = [count_outcomes(each.name, each.first, readings) for each, readings in read]
+    listed = [reading for each, readings in read if each.listed for reading in readings]
     rows = [
-        [reading.env_id, reading.prompt, str(reading.criteria), ", ".join(reading.unchecked) or "-",
+        [reading.env_id, reading.prompt, ", ".join(reading.unchecked) or "-",
          reading.refusal.partition(". ")[0] or "-"]
-        for reading in readings
+        for reading in listed if reading.unchecked or reading.refusal
     ]  # fmt: skip
     text = "\n".join(
         [
             "# Words that stay unchecked",
             "",
             (
-                "Two sets of 60 paraphrases of motions, as the built-in author reads them. A prompt"
-                " with a word that no criterion measures ends `unverified` at best. Nothing is "
-                "trained here. The words were revised with the first set in view; who wrote the "
-                "second had not seen them, and its readings are not listed."
+                "Paraphrases of motions, as the built-in author reads them. A prompt with a word "
+                "that no criterion measures ends `unverified` at best. Nothing is trained here. "
+                "Each set was written before the words were looked at for it; the column *at first"
+                " sight* is how it was read then, and is the honest figure for new prompts. The "
+                "third and the fourth set were written by who revised the words. The third was "
+                "counted three times; four of its prompts had been read as something else in "
+                "silence, and were corrected. Prompts for the Unitree Go1 are read with the facts "
+                "of Ant-v5."
             ),
             "",
             *described(before, machine()),
             "",
-            table(["paraphrases", "prompts", "unverified", "refused", "checked in full"], counts),
+            table(
+                ["paraphrases", "prompts", "unverified and refused at first sight",
+                 "unverified now", "refused now", "checked in full now"], counts,
+            ),
             "",
-            table(["environment", "prompt", "criteria", "unchecked words", "refusal"], rows),
+            "Those of the first, second and fourth set that are not checked in full:",
+            "",
+            table(["environment", "prompt", "unchecked words", "refusal"], rows),
             "",
         ]
-    )
+    )  # fmt: skip
     print(text)
     if args.write:
         write(
             "unverified_words",
             text,
-            {"machine": before, "readings": [r._asdict() for r in readings]},
+            {"machine": before, "readings": [r._asdict() for r in listed]},
         )
 
 

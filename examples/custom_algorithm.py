@@ -11,11 +11,11 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from unstable.algorithms import Reinforce
-from unstable.algorithms.samples import to_sample
+from unstable.algorithms.policy_gradient import to_sample
 from unstable.buffer import StepBuffer
 from unstable.core import BaseAlgo, Trajectory
+from unstable.games import GameRunner
 from unstable.games.players import RandomLegal
-from unstable.games.runner import GameRunner
 from unstable.learners.standard_learner import StandardLearner
 
 ENV = "TicTacToe-v0-train"

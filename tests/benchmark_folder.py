@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from p2p.benchmark.planning import plan, prepare
+from p2p.benchmark.planning import BenchmarkRequest, plan, prepare
 from p2p.benchmark.records import Benchmark, case_record
 from p2p.benchmark.suite import Case
 from p2p.contracts import JudgmentResult, SessionResult, StatusLiteral
@@ -28,9 +29,17 @@ def a_case(number: int, **fields: Any) -> Case:
 
 def a_benchmark(runs_dir: Path, *cases: Case, **how: Any) -> tuple[Benchmark, Path]:
     """A new benchmark with its folders."""
-    options = {"model": "builtin", "vlm_model": "", **how.pop("options", {})}
-    made = plan(cases, "tests.csv", options, **how)
+    nodes = how.get("nodes", ())
+    made = plan(cases, "tests.csv", a_request(how.pop("options", {}), **how), nodes)
     return made, prepare(made, runs_dir)
+
+
+def a_request(options: Mapping[str, Any], **how: Any) -> BenchmarkRequest:
+    """These options of the sessions, by the names of LoopConfig and TrainConfig."""
+    fields = {"model": "builtin", "vlm_model": "", "gate_threshold": 0.0, **options, **how}
+    own = {name: v for name, v in fields.items() if name in BenchmarkRequest.model_fields}
+    settings = {name: v for name, v in fields.items() if name not in own}
+    return BenchmarkRequest.model_validate({**own, "settings": settings})
 
 
 def idle_policy(obs_dim: int, action_dim: int, *, push: float = 0.0) -> Policy:

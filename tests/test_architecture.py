@@ -27,10 +27,10 @@ UNSTABLE_LAYERS = (
     {"core", "config", "foreign_text"},
     {"reward_transformations", "algorithms", "engines", "games", "tiny", "utils"},
     {
-        "buffer", "model_pool", "ratings", "samplers", "trackers", "writers",
-        "transcripts", "evaluation", "actor", "learners",
+        "buffer", "model_pool", "samplers", "trackers", "writers", "evaluation", "actor",
+        "learners",
     },
-    {"collection"},
+    {"episodes", "matchmaking"},
     {"collector"},
     {"run"},
     {"terminal_interface", "dashboard", "commands"},
@@ -103,7 +103,7 @@ def test_a_cycle_and_an_import_for_types_would_be_seen(tmp_path: Path) -> None:
         ("p2p.cli", ("numpy", "pydantic", "av")),
         ("unstable.cli", ()),
         ("p2p.sandbox", ("numpy", "pydantic", "subprocess", "ctypes")),
-        ("p2p.agents.judging.judge_worker", ("pydantic", "pydantic_ai")),
+        ("p2p.agents.judge_worker", ("pydantic", "pydantic_ai")),
         ("p2p.training.video.rendering", ("av", "PIL")),
     ],
 )

@@ -8,9 +8,7 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from p2p import contracts
 from p2p.contracts import (
-    WORKER_MESSAGE,
     Criterion,
     CriterionScore,
     Intent,
@@ -50,14 +48,6 @@ def test_a_metric_cannot_pass_for_the_step():
             TrainScalars(global_step=1, iteration=1, values={name: 0.0})
     line = TrainScalars(global_step=5, iteration=2, values={"entropy": -1.0}).line()
     assert line == {"type": "train", "global_step": 5, "iteration": 2, "entropy": -1.0}
-
-
-def test_worker_messages_are_told_apart_by_their_type():
-    message = WORKER_MESSAGE.validate_json('{"type": "alive", "phase": "eval", "global_step": 3}')
-    assert isinstance(message, contracts.Alive)
-    for bad in ('{"type": "shell"}', "{}", '{"type": "alive", "phase": "eval"}'):
-        with pytest.raises(ValidationError):
-            WORKER_MESSAGE.validate_json(bad)
 
 
 def test_a_pass_with_a_failure_tag_cannot_be_made() -> None:

@@ -1,7 +1,7 @@
 """The scripts of examples/, as the documents run them; their own page shows the same output.
 
-Those of self-play are tested in tests/unstable/test_quickstart.py, and examples/first_policy.py in
-tests/test_docs.py.
+Those of self-play are tested in tests/unstable/test_unstable_package.py, and
+examples/first_policy.py in tests/test_docs.py.
 """
 
 from __future__ import annotations

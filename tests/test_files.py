@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -175,3 +176,18 @@ def test_backward_is_forward_reversed(tmp_path_factory, lines, torn, block):
         assert list(files.lines_backward(path)) == lines[::-1]
         with_torn = list(files.lines_backward(path, unfinished=True))
     assert with_torn == ([torn] if torn else []) + lines[::-1]
+
+
+def test_numbers_are_given_to_each_writer_alone_and_nobody_waits(tmp_path: Path) -> None:
+    def numbers() -> list[int]:
+        return [int(path.stem) for path in tmp_path.glob("*.json")]
+
+    with files.free_number(tmp_path, numbers) as slow, files.free_number(tmp_path, numbers) as fast:
+        assert (slow, fast) == (1, 2)
+        (tmp_path / "2.json").touch()
+    with files.free_number(tmp_path, numbers) as after:  # 1 was never written
+        assert after == 3
+    listed = iter([[], [1], [1], [1]])  # 1 came between the look and the hold
+    with files.free_number(tmp_path, lambda: next(listed)) as number:
+        assert number == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["2.json"]

@@ -6,15 +6,23 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
+import requests
 
-from foreign_folder import ESCAPE, SECRET, ForeignFolder, make_foreign_folder, replace_by_link
+from foreign_folder import (
+    ESCAPE,
+    MARKUP,
+    SECRET,
+    ForeignFolder,
+    make_foreign_folder,
+    replace_by_link,
+)
 from p2p import files, settings
 from p2p.config import LoopConfig
 from p2p.contracts import SessionConfig
@@ -24,6 +32,7 @@ from p2p.scheduler.store import Store
 
 EARLIER_SESSION = Path(__file__).parent / "session" / "earlier_versions" / "59044ce.tar.xz"
 DEADLINE_S = 120
+VARIABLES = {"OPENAI_API_KEY": SECRET, "PYTHONDONTWRITEBYTECODE": "1"}
 DOORS = {
     "p2p show": ["show", "session_shared"],
     "p2p sessions": ["sessions"],
@@ -67,7 +76,7 @@ def go_through(door: str, folder: ForeignFolder) -> subprocess.CompletedProcess[
     answer = subprocess.run(
         [sys.executable, "-m", f"{program}.cli", *words, *runs],
         cwd=folder.path,
-        env={**os.environ, "OPENAI_API_KEY": SECRET, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, **VARIABLES},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -150,34 +159,97 @@ def test_the_jobs_of_a_folder_run_where_it_was_made(folder: ForeignFolder) -> No
     assert "--trust" in answer.stderr
 
 
-def test_the_api_gives_nothing_behind_a_link(
-    folder: ForeignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.process
+@pytest.mark.parametrize("linked", [False, True], ids=["files", "links"])
+def test_a_served_folder_gives_no_secret_and_runs_nothing(
+    folder: ForeignFolder, linked: bool
 ) -> None:
-    from p2p.api.app import create_app
-
-    monkeypatch.chdir(folder.path)
-    settings.get_settings.cache_clear()
-    folder.add_links()
-    replace_by_link(folder.path / "session_linked", folder.outside)
-    (folder.outside / "session.json").write_text("{}")
-    here = "/api/sessions/session_shared"
-    videos = f"{here}/iterations/1/runs/iter_1/videos"
-    addresses = [
-        "/api/sessions", "/api/iterations", "/api/benchmarks", "/api/selfplay", here,
-        f"{here}/iterations", f"{here}/iterations/1", f"{here}/iterations/2", f"{here}/events",
-        f"{here}/events/1", f"{here}/exchanges/0001_secret.json", f"{here}/analysis",
-        f"{here}/report", f"{here}/policy", f"{here}/labels", "/api/sessions/session_linked",
-        "/api/selfplay/selfplay", "/api/selfplay/selfplay/games",
-        *(f"{videos}/{path.name}" for path in (folder.run / "videos").iterdir()),
-    ]  # fmt: skip
-    with TestClient(create_app(folder.path, token="t"), base_url="http://localhost") as client:
-        for address in addresses:
-            answer = client.get(address, headers={"Authorization": "Bearer t"})
-            assert answer.status_code != 401
-            assert answer.status_code < 500, (address, answer.text)
-            assert SECRET not in answer.text, address
-    (folder.outside / "session.json").unlink()
+    upstream = folder.path / "session_upstream"
+    upstream.mkdir()
+    history = {"prompt": ESCAPE, "status": "passed", "best_score": 1e999, "env_id": MARKUP}
+    (upstream / "loop_history.json").write_text(json.dumps(history))
+    replace_by_link(upstream / "iter_1", folder.outside)
+    if linked:
+        folder.add_links()
+        replace_by_link(upstream / "loop_history.json", folder.secret)
+        replace_by_link(folder.path / "session_linked", folder.outside)
+    command = [sys.executable, "-m", "p2p.cli", "serve", "--port", "0", "--runs-dir", "."]
+    with subprocess.Popen(
+        command,
+        cwd=folder.path,
+        env={
+            **os.environ,
+            "OPENAI_API_KEY": SECRET,
+            "P2P_TOKEN": "t",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            printed = [server.stdout.readline()]
+            while printed[-1] and not printed[-1].startswith("http://"):
+                printed.append(server.stdout.readline())
+            assert printed[-1], printed
+            for method, path, body in requests_to(folder):
+                answer = requests.request(
+                    method,
+                    printed[-1].partition("/?")[0] + path,
+                    json=body,
+                    headers={"Authorization": "Bearer t"},
+                    timeout=DEADLINE_S,
+                )
+                assert answer.status_code != 401
+                assert answer.status_code < 500, (path, answer.text)
+                assert SECRET not in answer.text, path
+        finally:
+            server.send_signal(signal.SIGINT)
+            said, _ = server.communicate(timeout=DEADLINE_S)
+    assert "Traceback" not in said, said
+    assert SECRET not in said
     assert folder.is_harmless()
+
+
+def requests_to(folder: ForeignFolder) -> list[tuple[str, str, object]]:
+    """Everything that is read from a runs folder, and what would do something with it."""
+    from p2p.api.app import create_api
+
+    names = {
+        "iteration_id": "iter_1", "iter_num": "1", "run_id": "selfplay", "name": "x.mp4",
+        "step": "1", "seq": "1", "video": "x", "job_id": "evil", "game_id": "eval-1",
+        "benchmark_id": "bm_0",
+    }  # fmt: skip
+    read = [
+        ("GET", path.format(**names, session_id=session), None)
+        for path, operations in create_api().openapi()["paths"].items()
+        if "get" in operations and not path.endswith("/live")
+        for session in ("session_shared", "session_upstream", "session_linked")
+    ]
+    videos = "/api/sessions/session_shared/iterations/1/runs/iter_1/videos"
+    read += [("GET", f"{videos}/{video.name}", None) for video in (folder.run / "videos").iterdir()]
+    bodies = {
+        "resume": {"model": "builtin"},
+        "steer": {"remark": ESCAPE, "reward_code": "import os"},
+        "stop": None,
+        "labels": {"video": "../x", "score": 1, "annotator": ESCAPE},
+        "analyze": {"model": "builtin"},
+        "check-reward": {"reward_code": "import os"},
+    }
+    return [
+        *read,
+        *(
+            ("POST", f"/api/sessions/{session}/{what}", body)
+            for session in ("session_shared", "session_upstream")
+            for what, body in bodies.items()
+        ),
+        ("POST", "/api/selfplay", {"model": "../selfplay"}),
+        ("POST", "/api/selfplay", {"games": ["../selfplay"]}),
+        ("POST", "/api/selfplay", {"opponents": ["own_part:Evil"]}),
+        ("POST", "/api/selfplay/selfplay/stop", None),
+        ("POST", "/api/scheduler/nodes", {"node_id": "-oProxyCommand=x", "backend": "ssh"}),
+    ]
 
 
 def test_an_exported_model_card_shows_foreign_text_as_text(folder: ForeignFolder) -> None:

@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from p2p.config import JudgeStrategy as JudgeStrategy
 from p2p.config import LoopConfig
@@ -689,6 +696,8 @@ class ModelCall(Record):
 
 class IterationRunEntry(Record):
     """One training run of an iteration."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     run_id: str
     config_id: str = ""

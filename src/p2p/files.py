@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pydantic import BaseModel
 
@@ -199,6 +199,32 @@ def locked(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def free_number(folder: Path, numbers: Callable[[], Iterable[int]]) -> Iterator[int]:
+    """A number above all in use, for this block alone: write the file of that number in it.
+
+    Nobody waits while a file is written, however slow the disk: a number is held by an empty file.
+    `numbers` are those of the files that are there now.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 0
+    while True:
+        number = max(number, *numbers(), 0) + 1
+        holder = folder / f".{number}.number{TEMPORARY_SUFFIX}"
+        try:
+            os.close(_open(holder, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        try:
+            # Its file may have been written, and the number let go of, since they were listed.
+            if number in numbers():
+                continue
+            yield number
+            return
+        finally:
+            holder.unlink()
 
 
 def is_free(path: Path) -> bool:

@@ -1,23 +1,23 @@
-"""An engine with a name: prompts in, answers out, throughput to the tracker."""
+"""Actors: an engine each, with a name; and the pool that restarts those that die."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
+import logging
 import math
 import shutil
+import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from unstable.engines import Completion, Sampling, make_engine
-from unstable.engines.protocol import EngineError
+from unstable.engines import Completion, EngineError, Sampling, make_engine
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.utils.handles import call_within, inside_ray_actor, send
@@ -32,7 +32,7 @@ KEPT_ADAPTERS = 32
 class VLLMActor:
     """Answers prompts, each with a LoRA adapter of its own; one actor has one engine.
 
-    What is submitted goes into a queue that `_batch_loop` hands on; the engine batches and steps.
+    Requests go straight to the engine, which queues and batches them.
 
     Args:
         cfg: `model_name`, how to sample (`temperature`, `top_p`, `max_tokens`), and what
@@ -63,10 +63,6 @@ class VLLMActor:
         self._counts: deque[tuple[float, float]] = deque(maxlen=256)
         self._gpu_ids = _gpu_ids()
         self._report_task: asyncio.Task[None] | None = None
-        self._batch_task: asyncio.Task[None] | None = None
-        self._queue: deque[_Request] = deque()
-        self._arrived = asyncio.Event()
-        self._answering: set[asyncio.Task[None]] = set()
         if cfg.get("log_dir") and inside_ray_actor():
             setup_logger(name, cfg["log_dir"])
 
@@ -90,16 +86,16 @@ class VLLMActor:
         Raises:
             EngineError: the prompt is too long, or the adapter cannot be had.
         """
-        self._start_loops()
+        self._start_reports()
         overrides = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
         wanted: dict[str, Any] = {
             key: value for key, value in overrides.items() if value is not None
         }
         sampling = replace(self.sampling_params, seed=seed, **wanted)
-        request = _Request(prompt, lora_path, sampling, asyncio.get_running_loop().create_future())
-        self._queue.append(request)
-        self._arrived.set()
-        return await request.answer
+        ids = self._encode(prompt)
+        adapter = None if lora_path is None else await self._adapters.local(lora_path)
+        completion = await self.engine.generate(ids, sampling, adapter)
+        return replace(completion, prompt_ids=ids, sampling=sampling)
 
     async def score(
         self, prompt: str, answers: Sequence[str], lora_path: str | None = None
@@ -124,21 +120,14 @@ class VLLMActor:
 
     def stats(self) -> dict[str, float]:
         """`queued`, `running`, `tokens` generated so far, and `tok_s`."""
-        stats = self.engine.stats()
-        queued = stats["queued"] + len(self._queue)
-        return {**stats, "queued": queued, "tok_s": self._tok_rate()}
+        return {**self.engine.stats(), "tok_s": self._tok_rate()}
 
     async def close(self) -> None:
         if self._report_task is not None:
             self._report()  # a run may be over before the first report was due
-        for task in (self._report_task, self._batch_task):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-        for request in self._queue:  # nobody hands them on any more
-            request.answer.cancel()
-        self._queue.clear()
+            self._report_task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._report_task
         await self.engine.close()
         self._adapters.close()
 
@@ -158,42 +147,9 @@ class VLLMActor:
                 then, before = moment, count
         return (tokens - before) / (now - then) if now > then else 0.0
 
-    def _start_loops(self) -> None:
+    def _start_reports(self) -> None:
         if self._report_task is None or self._report_task.done():
             self._report_task = asyncio.create_task(self._report_loop())
-        if self._batch_task is None or self._batch_task.done():
-            self._arrived = asyncio.Event()  # an event belongs to the loop that it is waited in
-            self._batch_task = asyncio.create_task(self._batch_loop())
-
-    async def _batch_loop(self) -> None:
-        """Hand on what was submitted, in its order and as soon as it comes."""
-        while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            while self._queue:
-                request = self._queue.popleft()
-                if request.answer.done():  # nobody waits for it any more
-                    continue
-                answering = asyncio.create_task(self._answer(request))
-                self._answering.add(answering)
-                answering.add_done_callback(self._answering.discard)
-                request.answer.add_done_callback(partial(_give_up, answering))
-
-    async def _answer(self, request: _Request) -> None:
-        try:
-            ids = self._encode(request.prompt)
-            path = request.lora_path
-            adapter = None if path is None else await self._adapters.local(path)
-            completion = await self.engine.generate(ids, request.sampling, adapter)
-        # Whatever it is, it is for who asked.
-        except Exception as error:  # noqa: BLE001
-            if not request.answer.done():
-                request.answer.set_exception(error)
-        else:
-            if not request.answer.done():
-                request.answer.set_result(
-                    replace(completion, prompt_ids=ids, sampling=request.sampling)
-                )
 
     async def _report_loop(self) -> None:
         """Tell the tracker how it goes, for as long as the event loop runs."""
@@ -208,19 +164,6 @@ class VLLMActor:
         stats = self.stats()
         reported = {key: stats[key] for key in ("queued", "running", "tok_s")}
         send(self.tracker.log_inference, self.name, self._gpu_ids, reported)
-
-
-@dataclass(eq=False)
-class _Request:
-    prompt: str | Sequence[int]
-    lora_path: str | None
-    sampling: Sampling
-    answer: asyncio.Future[Completion]
-
-
-def _give_up(answering: asyncio.Task[None], answer: asyncio.Future[Completion]) -> None:
-    if answer.cancelled():
-        answering.cancel()
 
 
 class AdapterCache:
@@ -302,3 +245,241 @@ def _gpu_ids() -> list[int | str]:
     if ray is not None and ray.is_initialized() and (given := ray.get_gpu_ids()):
         return list(given)
     return list(range(torch.cuda.device_count()))
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_LOG = logging.getLogger(__name__)
+PING_TIMEOUT = 30.0
+"""Seconds for an actor to say that it lives, when an answer of it is overdue."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds for an actor to put away what it has, before it is killed."""
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    request: float = 600.0
+    """To answer, before they are asked whether they live."""
+    start: float = 600.0
+    """To start."""
+
+
+class NoActorLeftError(RuntimeError):
+    """Nobody is there to generate, and nobody will be."""
+
+
+class ActorPool:
+    """Gives each game a line to one of the actors, round robin.
+
+    `make` makes the actor of a slot anew after it died, `restarts` times all slots together;
+    without it, dead ones stay away.
+    """
+
+    def __init__(
+        self,
+        actors: Sequence[VLLMActor],
+        *,
+        make: Callable[[int], VLLMActor] | None = None,
+        restarts: int = 10,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        if not actors:
+            raise ValueError("no actors: at least one has to generate")
+        self.timeouts = timeouts or Timeouts()
+        self.deaths = 0
+        self._slots: list[VLLMActor | None] = list(actors)
+        """By slot; None where nobody lives."""
+        self._make = make
+        self._restarts_left = restarts if make is not None else 0
+        self._starting: dict[int, asyncio.Task[None]] = {}
+        self._turn = -1
+        self._last_error: BaseException | None = None
+
+    def client(self) -> ActorClient:
+        """The way to an actor for one game: the next in turn."""
+        self._turn = (self._turn + 1) % len(self._slots)
+        return ActorClient(self, self._turn)
+
+    @property
+    def alive(self) -> int:
+        return sum(actor is not None for actor in self._slots)
+
+    @property
+    def first(self) -> VLLMActor | None:
+        return self._slots[0]
+
+    async def ready(self) -> None:
+        """Return when every actor answers.
+
+        Raises:
+            NoActorLeftError: one did not start in time, or failed to.
+        """
+        for slot, actor in enumerate(self._slots):
+            assert actor is not None  # nobody was marked dead before the first game
+            try:
+                await call_within(self.timeouts.start, actor.ping)
+            except dead_errors(TimeoutError) as error:
+                late = f"no sign of life in {self.timeouts.start:g} s; is there a GPU free for it?"
+                why = late if isinstance(error, TimeoutError) else error
+                raise NoActorLeftError(f"actor {slot} did not start: {why}") from error
+
+    async def actor(self, slot: int) -> tuple[int, VLLMActor]:
+        """A living actor: that of the slot, or the next one; waits for one that is starting.
+
+        Raises:
+            NoActorLeftError: there is none.
+        """
+        while True:
+            for step in range(len(self._slots)):
+                index = (slot + step) % len(self._slots)
+                if (actor := self._slots[index]) is not None:
+                    return index, actor
+            if not self._starting:
+                raise NoActorLeftError(
+                    f"all {len(self._slots)} actors have died; the last one: {self._last_error}"
+                )
+            await asyncio.wait(
+                self._starting.values(), return_when=asyncio.FIRST_COMPLETED
+            )  # each ends within timeouts.start
+
+    def mark_dead(self, slot: int, actor: VLLMActor, error: BaseException) -> None:
+        """Take out an actor that does not answer any more, and have another started."""
+        if self._slots[slot] is not actor:
+            return  # another game has noticed before
+        self._slots[slot] = None
+        self._last_error = error
+        self.deaths += 1
+        _LOG.error("actor %d died: %s", slot, error)
+        if self._make is not None:
+            _kill(actor)
+        if self._restarts_left > 0:
+            self._starting[slot] = asyncio.create_task(self._restart(slot))
+
+    async def is_alive(self, actor: VLLMActor) -> bool:
+        try:
+            await call_within(PING_TIMEOUT, actor.ping)
+        except dead_errors(TimeoutError):
+            return False
+        return True
+
+    async def close(self) -> None:
+        tasks = list(self._starting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for actor in filter(None, self._slots):
+            with contextlib.suppress(*dead_errors(TimeoutError)):
+                await call_within(CLOSE_TIMEOUT, actor.close)
+            _kill(actor)
+
+    async def _restart(self, slot: int) -> None:
+        try:
+            while self._restarts_left > 0 and self._slots[slot] is None:
+                self._restarts_left -= 1
+                self._slots[slot] = await self._start_actor(slot)
+        finally:
+            del self._starting[slot]
+
+    async def _start_actor(self, slot: int) -> VLLMActor | None:
+        assert self._make is not None
+        actor = self._make(slot)
+        try:
+            await call_within(self.timeouts.start, actor.ping)
+        except dead_errors(TimeoutError, EngineError) as error:
+            _LOG.error("actor %d could not be started again: %s", slot, error)
+            self._last_error = error
+            _kill(actor)
+            return None
+        _LOG.warning("actor %d was started again", slot)
+        return actor
+
+
+class ActorClient:
+    """One game's way to the actors: it keeps to one of them as long as that lives."""
+
+    def __init__(self, pool: ActorPool, slot: int) -> None:
+        self._pool, self._slot = pool, slot
+
+    async def generate(
+        self, prompt: str | Sequence[int], adapter: str | None, seed: int
+    ) -> Completion:
+        """An answer; a dead actor's request is put to the next one, with the same seed.
+
+        Raises:
+            EngineError: the request cannot be answered.
+            NoActorLeftError: nobody is there to answer it.
+        """
+        return await self._ask(lambda actor: actor.generate, prompt, adapter, seed=seed)
+
+    async def score(self, prompt: str, answers: Sequence[str], adapter: str | None) -> list[float]:
+        """How likely each answer is; raises as `generate` does."""
+        return await self._ask(lambda actor: actor.score, prompt, answers, adapter)
+
+    async def _ask(
+        self,
+        method: Callable[[VLLMActor], Callable[P, Awaitable[R]]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        pool = self._pool
+        while True:
+            self._slot, actor = await pool.actor(self._slot)
+            try:
+                answer = await call_within(pool.timeouts.request, method(actor), *args, **kwargs)
+            except TimeoutError as error:
+                if await pool.is_alive(actor):
+                    late = f"actor {self._slot}: no answer in {pool.timeouts.request:g} s"
+                    raise EngineError(late) from error
+                pool.mark_dead(self._slot, actor, error)
+            except dead_errors() as error:
+                pool.mark_dead(self._slot, actor, error)
+            else:
+                return answer
+
+
+def dead_errors(*others: type[BaseException]) -> tuple[type[BaseException], ...]:
+    """What calling a dead actor raises, and others; nothing does where Ray is not in use."""
+    module = sys.modules.get("ray.exceptions")
+    return others if module is None else (module.RayActorError, *others)
+
+
+def _kill(actor: Any) -> None:
+    """End what may still hold a GPU. Objects of this process hold nothing that can be taken."""
+    if hasattr(actor, "_actor_id"):
+        import ray
+
+        ray.kill(actor)
+
+
+def start_actors(
+    num_actors: int,
+    config: Mapping[str, Any],
+    tracker: Tracker | None,
+    model_pool: ModelPool,
+    timeouts: Timeouts,
+) -> ActorPool:
+    """Ray actors from within a Ray actor, each with a GPU where there are any; else one, here.
+
+    Raises:
+        ValueError: there are fewer GPUs than actors.
+    """
+    if not inside_ray_actor():
+        actor = VLLMActor(config, tracker=tracker, name="actor-0", adapters=model_pool)
+        return ActorPool([actor], timeouts=timeouts)
+    import ray
+
+    import unstable
+
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    gpus = int(resources.get("GPU", 0))
+    if 0 < gpus < num_actors:
+        raise ValueError(f"num_actors is {num_actors}, but the cluster has {gpus} GPUs")
+
+    def make(slot: int) -> VLLMActor:
+        # No CPU beside the GPU: an engine waits for its GPU, and cores may be fewer than engines.
+        actor: VLLMActor = unstable.VLLMActor.options(num_cpus=0, num_gpus=1 if gpus else 0).remote(
+            dict(config), tracker=tracker, name=f"actor-{slot}", adapters=model_pool
+        )
+        return actor
+
+    return ActorPool([make(slot) for slot in range(num_actors)], make=make, timeouts=timeouts)

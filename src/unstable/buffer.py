@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from unstable.core import UNKNOWN_VERSION, Step, Trajectory
+from unstable.core import UNKNOWN_VERSION, Stack, Step, Trajectory
 from unstable.reward_transformations import (
     ComposeFinalRewardTransforms,
     ComposeSamplingRewardTransforms,
@@ -22,7 +24,6 @@ from unstable.reward_transformations import (
     SamplingRewardTransform,
     StepRewardTransform,
 )
-from unstable.reward_transformations.stateful import Stack
 from unstable.trackers import Tracker, log_to_run
 from unstable.utils.files import BackgroundWriter, write_whole
 from unstable.utils.handles import call, locked, send
@@ -208,9 +209,9 @@ class StepBuffer:
         self.back_pressure = back_pressure
         self.collect = True
         self._stop_reason = ""
-        self.final = _stacked(ComposeFinalRewardTransforms, final_reward_transformation)
-        self.per_step = _stacked(ComposeStepRewardTransforms, step_reward_transformation)
-        self.sampling = _stacked(ComposeSamplingRewardTransforms, sampling_reward_transformation)
+        self.final = _as_stack(ComposeFinalRewardTransforms, final_reward_transformation)
+        self.per_step = _as_stack(ComposeStepRewardTransforms, step_reward_transformation)
+        self.sampling = _as_stack(ComposeSamplingRewardTransforms, sampling_reward_transformation)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
         self._store = Units(buffer_strategy, group_size)
@@ -432,7 +433,75 @@ SamplingTransform = ComposeSamplingRewardTransforms | SamplingRewardTransform
 C = TypeVar("C", bound=Stack[Any])
 
 
-def _stacked(kind: type[C], transform: Any) -> C:
+def _as_stack(kind: type[C], transform: Any) -> C:
     if isinstance(transform, kind):
         return transform
     return kind([] if transform is None else [transform])
+
+
+LONGEST_WAIT = 0.2
+"""Seconds between two looks at a buffer that has too little."""
+
+
+@dataclass
+class BatchSource:
+    buffer: StepBuffer
+    delay: float
+    """It waits until there are so many batches."""
+    num_learners: int
+    max_staleness: int | None
+    """Updates since a step was sampled, at most."""
+    whole_games: bool
+    whole_groups: bool
+    stale: int = 0
+    """Steps left out so far."""
+
+    def check_capacity(self, batch_size: int) -> None:
+        """Raise ValueError if the buffer can never hold as much as is waited for."""
+        capacity = call(self.buffer.room) + call(self.buffer.size)
+        if (needed := self._steps_needed(batch_size)) > capacity:
+            raise ValueError(
+                f"the learner waits for {needed} steps (batch_size {batch_size} x"
+                f" batch_delay_buffer {self.delay} x num_learners {self.num_learners}), but the"
+                f" buffer holds {capacity}: raise max_buffer_size or lower one of them"
+            )
+
+    def wait(self, batch_size: int, step: int) -> None:
+        """Return when there is enough data; of a buffer that was stopped, one batch is enough.
+
+        Raises:
+            RuntimeError: the buffer was stopped and has less.
+        """
+        pause = 0.01
+        while (size := call(self.buffer.size)) < self._steps_needed(batch_size):
+            if call(self.buffer.stopped):
+                if size >= batch_size:
+                    return
+                raise RuntimeError(
+                    f"collection was stopped after {step} updates{self._explain_stop()}: the buffer"
+                    f" has {size} of the {batch_size} steps that the next one needs"
+                )
+            time.sleep(pause)
+            pause = min(LONGEST_WAIT, 2.0 * pause)
+
+    def take(self, batch_size: int, step: int) -> list[Step]:
+        steps = call(
+            self.buffer.get_batch, batch_size,
+            whole_games=self.whole_games, whole_groups=self.whole_groups,
+        )  # fmt: skip
+        fresh = [one for one in steps if not self._is_stale(one, step)]
+        self.stale += len(steps) - len(fresh)
+        return fresh
+
+    def _explain_stop(self) -> str:
+        reason = call(self.buffer.stop_reason)
+        return f" ({reason})" if reason else ""
+
+    def _steps_needed(self, batch_size: int) -> int:
+        return math.ceil(batch_size * self.delay * self.num_learners)
+
+    def _is_stale(self, one: Step, step: int) -> bool:
+        """Text of players that are no policy has no age; the base model is as old as the run."""
+        if self.max_staleness is None or not getattr(one, "completion_ids", ()):
+            return False
+        return step - max(one.version, 0) > self.max_staleness

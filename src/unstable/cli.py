@@ -11,11 +11,10 @@ from typing import Annotated
 
 import typer
 
-from unstable.commands.console import CommandError, CommandGroup, complain, print_json
+from unstable.commands import CommandError, CommandGroup, complain, print_json
 from unstable.commands.evaluate import evaluate
-from unstable.commands.games import games
-from unstable.commands.play import play
-from unstable.commands.tiny import tiny
+from unstable.commands.models import tiny
+from unstable.commands.play import games, play
 from unstable.commands.train import resume, train
 from unstable.commands.watch import terminal, watch
 

@@ -9,26 +9,29 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unstable.actor import VLLMActor
+from unstable.actor import ActorPool, Timeouts, VLLMActor, start_actors
 from unstable.buffer import StepBuffer
-from unstable.collection.actors import ActorPool, Timeouts, start_actors
-from unstable.collection.episodes import learner_seats, play_episode
-from unstable.collection.exploitability import policy_exploitability
-from unstable.collection.jobs import Env, Episode, GamesInFlight, Job, Matchmaker
-from unstable.collection.players import PlayerFactory, tokenizer_of
 from unstable.core import EpisodeResult, PlaySpec, Trajectory
-from unstable.engines.protocol import EngineError, Sampling
+from unstable.engines import EngineError, Sampling
+from unstable.episodes import (
+    PlayerFactory,
+    learner_seats,
+    play_episode,
+    policy_exploitability,
+    tokenizer_of,
+)
 from unstable.evaluation import Evaluation
+from unstable.games import GameError
 from unstable.games.players import FIRST_CHECKPOINT, RANDOM_LEGAL, RandomLegal
 from unstable.games.rules import compact_view
-from unstable.games.runner import GameError
+from unstable.matchmaking import Env, Episode, GamesInFlight, Job, Matchmaker
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
-from unstable.transcripts import transcript
 from unstable.utils.handles import call_within, inside_ray_actor, send
 from unstable.utils.logging import is_news, one_line, setup_logger
 from unstable.utils.plugins import load_plugins
 from unstable.utils.templates import add_templates
+from unstable.writers import transcript
 
 _LOG = logging.getLogger(__name__)
 POLL = 0.2

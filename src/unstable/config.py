@@ -220,11 +220,11 @@ def make_config(values: dict[str, Any], where: str = "configuration") -> RunConf
         return RunConfig.model_validate(values)
     except ValidationError as error:
         problems = [
-            f"{'.'.join(map(str, item['loc'])) or 'run'}: {_words(item['type'], item['msg'])}"
-            for item in error.errors()
+            f"{'.'.join(map(str, e['loc'])) or 'run'}: {_describe_error(e['type'], e['msg'])}"
+            for e in error.errors()
         ]
         raise ConfigError(f"{where}: {'; '.join(problems)}") from error
 
 
-def _words(kind: str, message: str) -> str:
+def _describe_error(kind: str, message: str) -> str:
     return "no such field" if kind == "extra_forbidden" else message.removeprefix("Value error, ")

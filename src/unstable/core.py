@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 UNKNOWN_VERSION = -1
 """The policy version of text that no checkpoint of ours wrote."""
@@ -397,3 +397,44 @@ def derived_seed(*parts: int | str) -> int:
     """A seed that depends on every part and on nothing else: 31 bits, as every library takes."""
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(blake2b(text, digest_size=4).digest()) >> 1
+
+
+class RewardTransform:
+    """Keeps no state unless it says so."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has to be saved, as JSON can hold it."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, but was given some")
+
+
+T = TypeVar("T", bound=RewardTransform)
+
+
+class Stack(RewardTransform, Generic[T]):
+    def __init__(self, transforms: Iterable[T] = ()) -> None:
+        self.transforms = list(transforms)
+
+    def register(self, transform: T) -> None:
+        self.transforms.append(transform)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "transforms": [
+                {"name": type(transform).__name__, "state": transform.state_dict()}
+                for transform in self.transforms
+            ]
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue; raises ValueError if these are not the transforms that were saved."""
+        saved = state["transforms"]
+        ours = [type(transform).__name__ for transform in self.transforms]
+        theirs = [entry["name"] for entry in saved]
+        if ours != theirs:
+            raise ValueError(f"the state is of {theirs}, these are {ours}")
+        for transform, entry in zip(self.transforms, saved, strict=True):
+            transform.load_state_dict(entry["state"])

@@ -31,15 +31,15 @@ def _patterns(secrets: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
         for secret in secrets
         if len(secret) >= _SHORTEST
         for pattern in (
-            "".join(map(_escaped, secret)),
-            "".join(map(_escaped, reversed(secret))),
+            "".join(map(_escape_pattern, secret)),
+            "".join(map(_escape_pattern, reversed(secret))),
             _either_case(secret.encode().hex()),
             *(_in_base64(secret.encode(), before) for before in range(3)),
         )
     )
 
 
-def _escaped(character: str) -> str:
+def _escape_pattern(character: str) -> str:
     """A pattern for a character as it is, in percent encoding, and as JSON escapes it."""
     percent = "".join(f"%(?:25)*{_either_case(f'{byte:02x}')}" for byte in character.encode())
     digits = _either_case(f"{ord(character):04x}")

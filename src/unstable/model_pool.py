@@ -14,8 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from unstable.core import ExplorationTracker, Opponent, Rating
-from unstable.ratings import RATING_SYSTEMS, RatingSystem
-from unstable.samplers import Sampler, make_sampler
+from unstable.samplers import RATING_SYSTEMS, RatingSystem, Sampler, make_sampler
 from unstable.trackers import Tracker, log_to_run
 from unstable.utils.files import write_folder
 from unstable.utils.handles import locked, send

@@ -1,14 +1,104 @@
-"""Who plays against the learner next: a table of ways of choosing."""
+"""Opponents: how strong they are, and who plays against the learner next.
+
+Strength is by TrueSkill, or by OpenSkill as the free alternative (TrueSkill is patented). A game is
+a list of scores, of any scale, one per player: only who has more matters.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
-from unstable.core import Opponent
+from unstable.core import Opponent, Rating
 from unstable.utils.plugins import load_part
+
+
+class RatingSystem(Protocol):
+    @property
+    def prior(self) -> Rating: ...
+
+    @property
+    def beta(self) -> float:
+        """A difference in mu that makes the stronger one win about three games of four."""
+        ...
+
+    def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
+        """Ratings after a game; equal scores are a draw."""
+        ...
+
+    def quality(self, one: Rating, other: Rating) -> float: ...
+
+
+@dataclass(frozen=True)
+class _Prior:
+    mu: float = 25.0
+    sigma: float = 25.0 / 3.0
+    beta: float = 4.0
+    tau: float = 25.0 / 300.0
+
+    @property
+    def prior(self) -> Rating:
+        return Rating(self.mu, self.sigma)
+
+
+@dataclass(frozen=True)
+class TrueSkill(_Prior):
+    draw_probability: float = 0.10
+
+    def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
+        try:
+            rated = self._package.rate(self._teams(*ratings), ranks=ranks(scores))
+        except FloatingPointError:  # an outcome too unlikely for the package's arithmetic
+            return list(ratings)
+        return [Rating(team[0].mu, team[0].sigma) for team in rated]
+
+    def quality(self, one: Rating, other: Rating) -> float:
+        return float(self._package.quality(self._teams(one, other)))
+
+    def _teams(self, *ratings: Rating) -> list[tuple[Any]]:
+        return [(self._package.create_rating(r.mu, r.sigma),) for r in ratings]
+
+    @cached_property
+    def _package(self) -> Any:
+        import trueskill
+
+        return trueskill.TrueSkill(
+            self.mu, self.sigma, self.beta, self.tau, self.draw_probability
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OpenSkill(_Prior):
+    def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
+        rated = self._model.rate(self._teams(*ratings), ranks=[float(r) for r in ranks(scores)])
+        return [Rating(team[0].mu, team[0].sigma) for team in rated]
+
+    def quality(self, one: Rating, other: Rating) -> float:
+        return float(self._model.predict_draw(self._teams(one, other)))
+
+    def _teams(self, *ratings: Rating) -> list[list[Any]]:
+        return [[self._model.rating(mu=r.mu, sigma=r.sigma)] for r in ratings]
+
+    @cached_property
+    def _model(self) -> Any:
+        from openskill.models import PlackettLuce
+
+        return PlackettLuce(mu=self.mu, sigma=self.sigma, beta=self.beta, tau=self.tau)
+
+
+def ranks(scores: Sequence[float]) -> list[int]:
+    """0 for the best, equal for equal scores."""
+    order = sorted(set(scores), reverse=True)
+    return [order.index(score) for score in scores]
+
+
+RATING_SYSTEMS: dict[str, Callable[[], RatingSystem]] = {
+    "trueskill": TrueSkill,
+    "openskill": OpenSkill,
+}
 
 
 class OpponentPool(Protocol):
@@ -155,16 +245,18 @@ def make_sampler(choice: str | Mapping[str, float] | Sampler) -> Sampler:
         ValueError: with the known modes.
     """
     if isinstance(choice, str):
-        return _known(choice)
+        return _find_sampler(choice)
     if not isinstance(choice, Mapping):
         return choice
-    parts = tuple((_known(mode), float(share)) for mode, share in choice.items() if share > 0)
+    parts = tuple(
+        (_find_sampler(mode), float(share)) for mode, share in choice.items() if share > 0
+    )
     if not parts:
         raise ValueError("a mixture of sample modes needs one with a share above 0")
     return MixedSampler(parts)
 
 
-def _known(mode: str) -> Sampler:
+def _find_sampler(mode: str) -> Sampler:
     if mode in SAMPLERS:
         return SAMPLERS[mode]
     if ":" not in mode:

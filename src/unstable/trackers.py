@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 
 from unstable.core import BaseTracker, Trajectory, outcome
 from unstable.evaluation import Evaluation, iteration, wilson
-from unstable.transcripts import Transcripts, in_words
 from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import call, inside_ray_actor, locked
 from unstable.utils.logging import is_news, one_line, setup_logger
-from unstable.writers import WRITERS, MetricsWriter, truncate_lines
+from unstable.writers import WRITERS, MetricsWriter, Transcripts, format_transcript, truncate_lines
 
 _LOG = logging.getLogger(__name__)
 WINDOW = 512
@@ -272,7 +271,7 @@ class Tracker(BaseTracker):
         }
         return {
             **self._interface_stats,
-            "latest_game": "" if latest is None else in_words(latest)[-MAX_TEXT:],
+            "latest_game": "" if latest is None else format_transcript(latest)[-MAX_TEXT:],
             **{name: value for name, value in collected.items() if value is not None},
             "run_name": self.run_name,
             "step": self._step,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from p2p.agents.judging.episodes import episode_summary
+from p2p.agents.judge_code import episode_summary
 from p2p.config import TrainConfig
 from p2p.training.env_spec import get_env_spec
 from p2p.training.evaluation import record_episodes

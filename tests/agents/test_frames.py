@@ -15,12 +15,11 @@ from model_wire import Received
 from PIL import Image
 from scripted_client import criterion, hopper_intent
 
-from p2p.agents import judge_agent
+from p2p.agents import judge_agent, visual_judge
 from p2p.agents.judge_agent import EpisodeJudge
-from p2p.agents.judging import visual
-from p2p.agents.judging.episodes import episode_summary
-from p2p.agents.judging.verdicts import JudgedEpisode
-from p2p.agents.judging.visual import BURST_FPS, BURST_S, Film, film, look, stretches
+from p2p.agents.judge_code import episode_summary
+from p2p.agents.verdicts import JudgedEpisode
+from p2p.agents.visual_judge import BURST_FPS, BURST_S, Film, film, look, stretches
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Criterion, Intent
 from p2p.event_log import EventLog, read_events, use_log
@@ -132,14 +131,14 @@ def test_a_short_episode_needs_no_bursts() -> None:
 
 def test_a_long_episode_is_shown_as_a_strip_and_bursts() -> None:
     trajectory = walk(50, falls_at=31.0)
-    strip, usual, event = visual.frame_groups(trajectory, ())
+    strip, usual, event = visual_judge.frame_groups(trajectory, ())
     assert [len(group.rows) for group in (strip, usual, event)] == [12, 12, 12]
     times = trajectory["timestamp"]
     assert times[strip.rows[0]] < 5
     assert times[strip.rows[-1]] > 45
     assert times[event.rows[0]] < 31.0 < times[event.rows[-1]]
     assert np.diff(times[list(event.rows)]).mean() == pytest.approx(1 / BURST_FPS, abs=0.01)
-    [short] = visual.frame_groups(walk(4, falls_at=2.0), ())
+    [short] = visual_judge.frame_groups(walk(4, falls_at=2.0), ())
     assert len(short.rows) == 32
 
 
@@ -153,8 +152,8 @@ def test_the_first_frame_comes_first_then_the_trail_then_times_and_frames(
     texts, media = request.user_texts, request.media
     asked, *labels = texts
     assert '<request role="visual_judge">' in asked
-    assert labels[0] == visual.INITIAL_FRAME
-    assert labels[1] == visual.MOTION_TRAIL
+    assert labels[0] == visual_judge.INITIAL_FRAME
+    assert labels[1] == visual_judge.MOTION_TRAIL
     assert labels[2] == "The whole episode:"
     assert all(label.endswith(" s") for label in labels[3:])
     sizes = [Image.open(io.BytesIO(data)).size for _, data in media]

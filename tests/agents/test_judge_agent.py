@@ -12,11 +12,10 @@ from PIL import Image
 from recorded_hopper import hopper_policy
 from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, media_of, prompt_text
 
-from p2p.agents import judge_agent
+from p2p.agents import judge_agent, visual_judge
 from p2p.agents.judge_agent import judge_run, judge_trajectories
-from p2p.agents.judging import visual
-from p2p.agents.judging.visual import MAX_FRAMES, Film
 from p2p.agents.requests import SeenCriterion, Synthesis, VisualRequest, VisualVerdict
+from p2p.agents.visual_judge import MAX_FRAMES, Film
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import JudgmentResult
 from p2p.inference.question import (
@@ -60,7 +59,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_film(tmp_path_factory: pytest.TempPathFactory) -> Film:
     folder = tmp_path_factory.mktemp("video")
     record_episodes(CONFIG, "zero", episodes=1, seed=1)[0].save(folder / "zero.npz")
-    [film] = visual.film("Hopper-v5", [folder / "zero.npz"], ())
+    [film] = visual_judge.film("Hopper-v5", [folder / "zero.npz"], ())
     assert (film.video, film.problem) == (folder / "video_zero.mp4", "")
     return film
 
@@ -226,7 +225,7 @@ def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, pol
     earlier = ("calm: it was asleep",)
     result = run(tmp_path, policy, BOTH, vlm=looking, client=client, amendments=earlier)
     assert client.roles() == ["synthesiser"] * 3
-    assert all(question.max_tool_calls == visual.MAX_CALLS for question in client.asked)
+    assert all(question.max_tool_calls == visual_judge.MAX_CALLS for question in client.asked)
     for look, steps in heard:
         assert VisualVerdict.model_validate_json(look).criteria == seen(0.1).criteria[:1]
         assert steps.startswith("steps: ")

@@ -17,8 +17,7 @@ from scripted_client import (
 from p2p.agents.builtin.implied import implied_criteria
 from p2p.agents.builtin.judge import write_judge as write_by_rule
 from p2p.agents.judge_author import write_judge
-from p2p.agents.judging.episodes import episode_summary
-from p2p.agents.judging.judge_code import run_judge
+from p2p.agents.judge_code import episode_summary, run_judge
 from p2p.agents.requests import CodeDraft, CodeReview, JudgeRequest, ReviewRequest
 from p2p.config import TrainConfig
 from p2p.contracts import Intent

@@ -10,7 +10,7 @@ import pytest
 from recorded_hopper import Recorded
 from scripted_client import criterion
 
-from p2p.agents.judging.judge_code import run_check, run_judge
+from p2p.agents.judge_code import run_check, run_judge
 from p2p.contracts import JudgeOpinion
 
 CRITERIA = (criterion("fast", weight=0.75), criterion("calm", "efficiency", weight=0.25))

@@ -16,9 +16,9 @@ from model_wire import Call, Content, Received
 
 from p2p.agents.intent_elicitor import elicit
 from p2p.agents.judge_author import BY_RULE, write_judge
-from p2p.agents.judging.visual import check_answer
 from p2p.agents.requests import RevisionProposal, VisualVerdict
 from p2p.agents.reward_author import RewardAuthor, write_candidates
+from p2p.agents.visual_judge import check_answer
 from p2p.config import TrainConfig
 from p2p.inference.llm_client import LLMClient
 from p2p.settings import get_settings

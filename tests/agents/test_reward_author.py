@@ -14,9 +14,9 @@ from scripted_client import (
     prompt_text,
 )
 
-from p2p.agents.known_behaviour import shortened
 from p2p.agents.requests import AlternativeRequest, CodeDraft, CodeReview, FixRequest, ReviewRequest
 from p2p.agents.reward_author import RewardAuthor, write_candidates
+from p2p.agents.screening import pay_behaviours, shorten_episodes
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode
 from p2p.inference.question import BadReply
@@ -203,5 +203,12 @@ def test_a_first_reward_that_cannot_run_has_no_alternatives() -> None:
 
 def test_known_behaviour_is_judged_over_whole_episodes_where_the_time_counts() -> None:
     timed = TrainConfig(env_id="HalfCheetah-v5", observe_time=True)
-    assert shortened(timed).max_episode_steps == timed.max_episode_steps
-    assert shortened(TrainConfig(env_id="HalfCheetah-v5")).max_episode_steps == 300
+    assert shorten_episodes(timed).max_episode_steps == timed.max_episode_steps
+    assert shorten_episodes(TrainConfig(env_id="HalfCheetah-v5")).max_episode_steps == 300
+
+
+def test_reward_is_paid_for_on_the_environment_that_training_steps() -> None:
+    code = "def reward_fn(obs, action, next_obs, info):\n    return 1.0, {'one': 1.0}\n"
+    paid = pay_behaviours(code, TrainConfig(env_id="InvertedPendulum-v5"), None)
+    assert set(paid) == {"zero", "random"}
+    assert paid["zero"].per_step == 1.0

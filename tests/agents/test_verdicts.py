@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from scripted_client import criterion
 
-from p2p.agents.judging.verdicts import (
+from p2p.agents.verdicts import (
     JudgedEpisode,
     Verdict,
     agree,
     agreement,
+    apply_shifts,
     code_opinion,
-    corrected,
-    judgment,
-    merged,
-    shifts,
-    single,
+    mean_shifts,
+    merge_opinions,
     split_tags,
+    sum_up,
     task_score,
+    verdict_of_one,
     weighted_score,
 )
 from p2p.contracts import Criterion, CriterionScore, JudgeName, JudgeOpinion, JudgmentResult
@@ -41,7 +41,7 @@ def opinion(judge: JudgeName, go: float | None, calm: float | None, *tags: str) 
 
 
 def episode(number: int, code: JudgeOpinion) -> JudgedEpisode:
-    verdict = single(code, alone=True) if code.available else None
+    verdict = verdict_of_one(code, alone=True) if code.available else None
     return JudgedEpisode(f"seed_{number}", number, Path("x.npz"), {}, code=code, verdict=verdict)
 
 
@@ -54,7 +54,7 @@ def episodes(*scores: tuple[float | None, float | None] | None) -> list[JudgedEp
 def judged(
     episodes: list[JudgedEpisode], criteria: Sequence[Criterion] = CRITERIA
 ) -> JudgmentResult:
-    return judgment(episodes, criteria, strategy="code", threshold=0.8, step=10)
+    return sum_up(episodes, criteria, strategy="code", threshold=0.8, step=10)
 
 
 def test_scores_are_weighted_and_the_unjudged_left_out() -> None:
@@ -153,7 +153,7 @@ def test_judges_agree_where_they_are_near() -> None:
 
 
 def test_what_cannot_be_measured_is_taken_from_the_eye() -> None:
-    verdict = merged(opinion("code", 0.5, None, "fell"), opinion("vlm", 0.6, 0.7, "jerky"))
+    verdict = merge_opinions(opinion("code", 0.5, None, "fell"), opinion("vlm", 0.6, 0.7, "jerky"))
     assert [each.score for each in verdict.criteria] == [0.5, 0.7]
     assert verdict.failure_tags == ("fell", "jerky")
     assert verdict.confidence == pytest.approx(0.9)
@@ -162,11 +162,11 @@ def test_what_cannot_be_measured_is_taken_from_the_eye() -> None:
 def test_what_was_seen_of_some_counts_for_the_others() -> None:
     code = opinion("code", 1.0, 0.5)
     final = Verdict((CriterionScore(id="go", score=0.2), code.criteria[1]), "a trick", (), 0.9)
-    by = shifts([(code, final)])
+    by = mean_shifts([(code, final)])
     assert by == pytest.approx({"go": -0.8, "calm": 0.0})
-    moved = corrected(single(opinion("code", 0.9, 0.4), alone=False), by)
+    moved = apply_shifts(verdict_of_one(opinion("code", 0.9, 0.4), alone=False), by)
     assert [each.score for each in moved.criteria] == pytest.approx([0.1, 0.4])
-    low = corrected(single(opinion("code", 0.5, 0.4), alone=False), by)
+    low = apply_shifts(verdict_of_one(opinion("code", 0.5, 0.4), alone=False), by)
     assert low.criteria[0].score == 0.0
 
 

@@ -33,7 +33,7 @@ from small_runs import TOKEN, make_session
 
 from benchmark_folder import a_benchmark, a_case, end_case
 from p2p.api.app import create_api, create_app
-from p2p.api.routes.benchmarks import shipped_cases
+from p2p.api.benchmarks import shipped_cases
 from p2p.benchmark import suite
 from p2p.scheduler.records import JobSpec, RunSpec
 from p2p.scheduler.store import Store
@@ -49,8 +49,8 @@ CHECKS = [
 ]  # fmt: skip
 SUITE = "env_id,instruction,category,difficulty\nReacher-v5,hold still,manipulation,easy\n"
 ENSURES = (
-    "p2p.api.routes.jobs", "p2p.api.routes.sessions",
-    "p2p.benchmark.running", "p2p.api.routes.selfplay",
+    "p2p.api.jobs", "p2p.api.sessions",
+    "p2p.benchmark.running", "p2p.api.selfplay",
 )  # fmt: skip
 KEYS = (
     "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY",
@@ -105,7 +105,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             patch.delenv(key, raising=False)
         for module in ENSURES:
             patch.setattr(f"{module}.ensure_scheduler", lambda _: None)
-        for module in (suite, "p2p.api.routes.benchmarks"):
+        for module in (suite, "p2p.api.benchmarks"):
             target = module if isinstance(module, str) else module.__name__
             patch.setattr(f"{target}.shipped_suites", lambda: {"mujoco_prompts": SUITE})
         get_settings.cache_clear()

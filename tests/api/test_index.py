@@ -21,8 +21,8 @@ from p2p.records.iteration_record import SessionRecord
 
 def names(index: SessionIndex, **query: object) -> list[str]:
     index.refresh()
-    rows, _ = index.find(SessionQuery(**query))  # type: ignore[arg-type]
-    return [row.session_id for row in rows]
+    entries, _ = index.find(SessionQuery(**query))  # type: ignore[arg-type]
+    return [each.row.session_id for each in entries]
 
 
 def test_it_follows_what_happens_to_the_files(tmp_path: Path) -> None:
@@ -55,19 +55,6 @@ def test_a_training_run_is_found_in_the_newest_session_that_has_it(tmp_path: Pat
     shutil.rmtree(old.path)
     index.refresh()
     assert index.newest_with("base_seed_1") == []
-
-
-def test_a_missing_or_broken_index_is_made_anew(tmp_path: Path) -> None:
-    make_session(tmp_path, "session_a")
-    first = SessionIndex(tmp_path)
-    assert names(first) == ["session_a"]
-    first.close()
-    first.path.write_bytes(b"this is no database at all" * 100)
-    second = SessionIndex(tmp_path)
-    assert names(second) == ["session_a"]
-    second.close()
-    second.path.unlink()
-    assert names(SessionIndex(tmp_path)) == ["session_a"]
 
 
 def test_pages_are_sorted_and_counted(tmp_path: Path) -> None:

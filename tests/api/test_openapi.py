@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
 from p2p.api.app import create_api
-from p2p.api.routes.moved import MOVED
 
 PROMISED = """
 POST   /api/sessions                                                      StartSessionResponse
@@ -77,23 +74,3 @@ def test_every_operation_says_what_it_does_and_has_a_name_of_its_own(
     assert all(each["description"] for each in operations)
     names = [each["operationId"] for each in operations]
     assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize("place", MOVED)
-def test_an_address_that_moved_answers_with_where_to(client: TestClient, place: str) -> None:
-    method, address = place.split()
-    answer = client.request(method, re.sub(r"\{\w+\}", "x", address))
-    assert (answer.status_code, answer.headers["content-type"]) == (410, "application/problem+json")
-    told = answer.json()["detail"]
-    assert "{" not in told
-
-
-def test_where_it_moved_to_is_there(document: dict[str, Any]) -> None:
-    for target in MOVED.values():
-        method, address = re.split("[,;]", target)[0].split()
-        path = re.sub("ID$", "{entity_id}", address)
-        operations = {
-            re.sub(r"\{\w+\}", "{}", known): operations
-            for known, operations in document["paths"].items()
-        }
-        assert method.lower() in operations[re.sub(r"\{\w+\}", "{}", path)], target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi.testclient import TestClient
 from processes import wait_until
 
-from p2p.api.resources import KEPT, ResourceHistory
+from p2p.api.state import KEPT, ResourceHistory
 
 
 def test_the_last_samples_are_kept_as_shares() -> None:

@@ -16,7 +16,7 @@ from small_runs import signed_in
 from p2p.scheduler.store import Store, transaction
 from unstable.config import RunConfig
 from unstable.evaluation import wilson
-from unstable.run.folder import RunFolder, SelfPlayStatus
+from unstable.run import RunFolder, SelfPlayStatus
 
 RUN = "2026-01-01~12-00-00~tictactoe"
 
@@ -160,7 +160,7 @@ def test_games_outside_of_the_run_are_not_read(
 def test_a_run_is_started_as_a_job_listed_at_once_and_stopped(
     player: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.api.routes.selfplay.ensure_scheduler", lambda _: None)
+    monkeypatch.setattr("p2p.api.selfplay.ensure_scheduler", lambda _: None)
     options = player.get("/api/selfplay/options").json()
     assert "Nim-v0-train" in options["games"]
     games, opponents = ["Nim-v0-train", "TicTacToe-v0-train"], ["random-legal", "first-checkpoint"]

@@ -59,7 +59,7 @@ def test_a_session_runs_to_its_end_without_the_server(runs: Path) -> None:
 def test_options_of_a_request_reach_the_session(
     client: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.api.routes.sessions.ensure_scheduler", lambda _: None)
+    monkeypatch.setattr("p2p.api.sessions.ensure_scheduler", lambda _: None)
     options: dict[str, Any] = {
         "use_zoo_preset": True, "hp_tuning": False, "thinking_effort": "low",
         "review_reward": False, "judge_episodes": 5, "confirm_episodes": 7, "cores_per_run": 1,
@@ -156,7 +156,7 @@ def test_what_cannot_be_started_is_refused_by_name_and_leaves_nothing(
 def test_a_prompt_is_submitted_to_nodes_of_ones_choice(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.api.routes.jobs.ensure_scheduler", lambda _: None)
+    monkeypatch.setattr("p2p.api.jobs.ensure_scheduler", lambda _: None)
     client.post("/api/scheduler/nodes", json={"node_id": "more", "backend": "local", "cores": 4})
     there, body = "/api/scheduler/jobs", {**SHORT, "cores": 4, "nodes": ["more"], "priority": 3}
     answer = client.post(there, json=body).json()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark_folder import a_benchmark, a_case
+from benchmark_folder import a_benchmark, a_case, a_request
 from p2p.benchmark.planning import in_stages, job_of, plan, prepare, workload
 from p2p.benchmark.records import BENCHMARK_ID, Benchmark, case_record, read_benchmark
 from p2p.benchmark.suite import SHIPPED, Case, load_suite
@@ -23,7 +23,7 @@ CASES = [a_case(number) for number in (2, 3, 5, 7)]
 
 
 def test_with_no_options_every_prompt_of_the_suite_gets_a_config_that_can_be_trained() -> None:
-    made = plan(load_suite(SHIPPED), SHIPPED, {})
+    made = plan(load_suite(SHIPPED), SHIPPED, a_request({}))
     for case in made.cases:
         loop = loop_config(case.env_id, **made.options)
         assert loop.train.num_envs >= 1
@@ -128,7 +128,7 @@ def test_options_that_no_session_can_have_are_refused_before_anything_is_written
     options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
-        plan(CASES, "x.csv", options)
+        plan(CASES, "x.csv", a_request(options))
 
 
 # --- stages ---------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_each_stage_of_the_shipped_suite_has_all_difficulties_and_many_environme
 def test_a_plan_counts_the_longer_time_of_an_algorithm_that_learns_more_from_each_step() -> None:
     cases = load_suite("mujoco_prompts")[:2]
     usual, slower = (
-        workload(plan(cases, "x", {"algorithm": name, "total_timesteps": 100_000}), 1)
+        workload(plan(cases, "x", a_request({"algorithm": name, "total_timesteps": 100_000})), 1)
         for name in ("ppo", "sac")
     )
     assert usual.steps == slower.steps
@@ -172,12 +172,12 @@ def test_a_plan_counts_the_longer_time_of_an_algorithm_that_learns_more_from_eac
 def test_a_paid_model_has_its_cost_in_the_plan_and_its_limit() -> None:
     cases = [a_case(0), a_case(1)]
     options = {"model": "openai:gpt-5", "max_iterations": 4}
-    needed = workload(plan(cases, "x", options), 2)
+    needed = workload(plan(cases, "x", a_request(options)), 2)
     assert needed.cost_usd is not None
     assert needed.cost_usd[1] == pytest.approx(4 * needed.cost_usd[0])
     assert needed.cost_usd[0] > 0
     assert "no limit (--budget-usd)" in needed.lines[-1]
-    bounded = workload(plan(cases, "x", {**options, "budget_usd": 2.0}), 2)
+    bounded = workload(plan(cases, "x", a_request({**options, "budget_usd": 2.0})), 2)
     assert "at most $2 a prompt" in bounded.lines[-1]
-    unpriced = workload(plan(cases, "x", {"model": "openai:nobody-knows-me"}), 2)
+    unpriced = workload(plan(cases, "x", a_request({"model": "openai:nobody-knows-me"})), 2)
     assert "unknown price" in unpriced.lines[-1]

@@ -11,9 +11,8 @@ import pytest
 from benchmark_folder import a_benchmark, a_case, end_case, idle_policy
 from p2p.benchmark.measuring import truth_path
 from p2p.benchmark.records import case_record
-from p2p.benchmark.report import BenchmarkReport, make_report, spearman
-from p2p.benchmark.report_pages import markdown, publish
-from p2p.benchmark.report_pages import page as report_page
+from p2p.benchmark.report import BenchmarkReport, make_report, markdown, publish, spearman
+from p2p.benchmark.report import page as report_page
 
 STILL = {"truth": "fingertip_speed", "threshold": 0.05}
 REACHED = {"truth": "reach_gap", "threshold": 0.03}

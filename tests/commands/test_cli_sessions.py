@@ -93,10 +93,6 @@ def test_sessions_are_listed_newest_first(p2p: Cli, folder: SessionFolder) -> No
     ]
 
 
-def test_an_empty_folder_says_how_to_begin(p2p: Cli) -> None:
-    assert 'p2p run "run forward fast"' in p2p("sessions").out
-
-
 @pytest.mark.parametrize(
     "text", ["last", "session_2026", "0000000", "runs/session_20260101_000000_00000000"]
 )
@@ -254,18 +250,6 @@ def test_the_phase_is_read_off_the_files(tmp_path: Path) -> None:
     assert SessionView(record).phase == "revising"
     record.set_status("max_iterations")
     assert SessionView(record).phase == "ended"
-
-
-def test_torn_files_are_not_there_yet(tmp_path: Path) -> None:
-    made = SessionFolder.create(tmp_path)
-    made.iterate(1, 0.9)
-    for name in ("intent.json", "iter_1/judgment.json", "iter_1/base_seed_1/config.json"):
-        path = made.record.path / name
-        path.write_bytes(path.read_bytes()[:20])
-    now = SessionView(made.record)
-    assert now.intent is None
-    assert now.iterations[1].judgment is None
-    assert now.iterations[1].runs[0].total_timesteps == 0
 
 
 @pytest.mark.parametrize("terminal", [False, True])

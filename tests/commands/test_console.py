@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from unstable.commands.console import SafeConsole
+from unstable.commands import SafeConsole
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
 HOSTILE = [CLIPBOARD, "\x1b[2J", "\x9b31m", "a\rb", "\x08", "\u202eevil\u202c", "\u2066x", "\ud800"]

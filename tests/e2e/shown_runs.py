@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from p2p.benchmark.measuring import SEEDS, TruthResult, truth_path
-from p2p.benchmark.planning import job_of, plan, prepare
+from p2p.benchmark.planning import BenchmarkRequest, job_of, plan, prepare
 from p2p.benchmark.records import case_record
 from p2p.benchmark.suite import Case, Difficulty
 from p2p.contracts import (
@@ -34,7 +34,7 @@ from p2p.scheduler.store import Store, end_run, transaction
 from p2p.training.video.playback import write_video
 from session_folder import SessionFolder, reward
 from unstable.config import RunConfig
-from unstable.run.folder import RunFolder, SelfPlayStatus
+from unstable.run import RunFolder, SelfPlayStatus
 
 SESSION = "session_20260101_000000_00000000"
 SELFPLAY = "tictactoe"
@@ -112,7 +112,7 @@ def make_benchmark(runs: Path) -> None:
         )
         for number, (instruction, difficulty) in enumerate(PROMPTS.items())
     ]  # fmt: skip
-    planned = plan(cases, "tests.csv", {"model": "builtin", "vlm_model": ""})
+    planned = plan(cases, "tests.csv", BenchmarkRequest(model="builtin", vlm_model=""))
     made = planned.model_copy(update={"benchmark_id": BENCHMARK})
     folder = prepare(made, runs)
     with closing(Store(runs)) as store:

@@ -58,7 +58,7 @@ def test_two_iterations_stand_side_by_side_with_videos_criteria_curves_and_code(
         "() => [...document.querySelectorAll('.video-grid video')].every((v) => v.currentTime > 0)"
     )
     speed = page.get_by_role("row").filter(has_text="mean forward speed")
-    assert re.search(r"2\.76 m/s.*1\.35 m/s", speed.inner_text(), re.DOTALL)
+    assert re.search(r"3\.68 m/s.*1\.35 m/s", speed.inner_text(), re.DOTALL)
     page.get_by_role("img", name=re.compile("^Evaluation return")).wait_for()
     assert "1 * info" in page.locator(".code-line.added").inner_text()
     assert page.evaluate(EMPTY_BELOW) < 30, "the row is no higher than what it shows"

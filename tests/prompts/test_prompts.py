@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from p2p.agents.intent_elicitor import in_a_line
-from p2p.agents.judging.episodes import SUMMARY_KEYS, trajectory_columns
-from p2p.agents.known_behaviour import unaided
+from p2p.agents.judge_code import SUMMARY_KEYS, trajectory_columns
 from p2p.agents.requests import (
     REQUESTS,
     AlternativeRequest,
@@ -35,6 +34,7 @@ from p2p.agents.requests import (
 from p2p.agents.revise_agent import environment_facts
 from p2p.agents.revise_tool_dispatch import MAX_HISTORY, tunables
 from p2p.agents.reward_author import access
+from p2p.agents.screening import describe_unaided
 from p2p.agents.session_analyzer import DETAILED
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import Criterion, CriterionScore, JudgeOpinion, Lesson, Record
@@ -267,7 +267,7 @@ def test_it_renders_within_its_budget(role: str, env_id: str) -> None:
 def test_what_is_measured_before_training_fits_beside_the_facts_of_the_largest_robot() -> None:
     spec = get_env_spec("Humanoid-v5")
     request = IntentRequest(prompt=PROMPT, env_id=spec.env_id)
-    facts = f"{body_facts(spec)}\n\n{unaided(spec.env_id)}"
+    facts = f"{body_facts(spec)}\n\n{describe_unaided(spec.env_id)}"
     length = sum(map(len, build("intent_elicitor", request, environment=facts)))
     assert length / CHARACTERS_PER_TOKEN <= 1.2 * TOKEN_BUDGETS["intent_elicitor"]
 

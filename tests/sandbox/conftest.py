@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NO_NAMESPACES = "from p2p.sandbox import namespaces; namespaces.enter = lambda *_: []"
+NO_NAMESPACES = "from p2p.sandbox import kernel; kernel.enter_namespaces = lambda *_: []"
 
 
 @pytest.fixture

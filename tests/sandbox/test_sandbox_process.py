@@ -51,7 +51,7 @@ def test_ticks_let_the_parent_do_other_work(sandbox: Runner) -> None:
 def test_a_slow_reader_slows_the_sandbox_and_is_not_taken_for_a_stall(
     sandbox: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.sandbox.streams._MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("p2p.sandbox.process._MAX_BYTES", 1 << 20)
     with sandbox.start("for _ in range(64): send(bytes(1 << 18))", stall_seconds=0.4) as process:
         threading.Event().wait(1.0)
         assert sum(len(line) for line in process.lines() if line) == 64 << 18
@@ -61,7 +61,7 @@ def test_a_slow_reader_slows_the_sandbox_and_is_not_taken_for_a_stall(
 def test_waiting_without_reading_does_not_block(
     sandbox: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.sandbox.streams._MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("p2p.sandbox.process._MAX_BYTES", 1 << 20)
     with sandbox.start("for _ in range(64): send(bytes(1 << 18))") as process:
         assert process.wait(timeout=20).ok
 
@@ -75,7 +75,7 @@ def test_a_watcher_that_breaks_ends_the_sandbox(
     process = sandbox.start("import time; send(b'up'); time.sleep(60)")
     assert process.poll(10) == b"up"  # only now: what breaks while it starts is another matter
     monkeypatch.setattr("threading.excepthook", lambda _: None)
-    monkeypatch.setattr("p2p.sandbox.usage.time_excess", broken)
+    monkeypatch.setattr("p2p.sandbox.limits.time_excess", broken)
     assert process.wait(20).reason == "killed"
     monkeypatch.undo()
 
@@ -202,8 +202,8 @@ def test_the_kernel_bounds_what_nobody_counts(
 ) -> None:
     if source == DISK and "tmpfs" not in layers().namespaces:
         pytest.skip("the parent alone counts here")
-    monkeypatch.setattr("p2p.sandbox.usage.disk_excess", lambda *_: None)
-    monkeypatch.setattr("p2p.sandbox.usage.process_excess", lambda *_: None)
+    monkeypatch.setattr("p2p.sandbox.limits.disk_excess", lambda *_: None)
+    monkeypatch.setattr("p2p.sandbox.limits.process_excess", lambda *_: None)
     limits = {"disk_bytes": 8 << 20, "memory_bytes": 128 << 20, "address_bytes": 64 << 20}
     ended = sandbox("import ctypes, errno, os\n" + source, **limits)
     assert ended.exit.ok, ended.exit
@@ -274,7 +274,7 @@ def test_the_layers_are_reported() -> None:
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
-        ("from p2p.sandbox import landlock; landlock.abi = lambda: 0", "Landlock"),
+        ("from p2p.sandbox import kernel; kernel.landlock_abi = lambda: 0", "Landlock"),
         ("from p2p.sandbox import seccomp; seccomp.available = lambda: False", "seccomp"),
         ("from p2p.sandbox import kernel; kernel._machine = 'riscv64'", "seccomp"),
     ],
@@ -297,8 +297,8 @@ def test_the_oldest_landlock_is_made_up_for(
     run_before(
         monkeypatch,
         tmp_path,
-        "from p2p.sandbox import landlock, namespaces\n"
-        "landlock.abi = lambda: 1; namespaces.enter = lambda *_: []",
+        "from p2p.sandbox import kernel\n"
+        "kernel.landlock_abi = lambda: 1; kernel.enter_namespaces = lambda *_: []",
     )
     readable = tmp_path / "library.py"
     readable.write_text("as it was")

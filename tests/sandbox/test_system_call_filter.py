@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.sandbox import kernel
+from p2p.sandbox import kernel, seccomp
 from p2p.sandbox.seccomp import program
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -49,7 +49,7 @@ def machine(request: pytest.FixtureRequest) -> str:
 
 
 def _number(machine: str, name: str) -> int:
-    return kernel.numbers(f"{kernel.ALLOWED};{kernel.CHECKED}", machine)[name]
+    return kernel.numbers(f"{seccomp.ALLOWED};{seccomp.CHECKED}", machine)[name]
 
 
 def test_the_program_fits_the_kernel_and_its_jumps(machine: str) -> None:
@@ -61,7 +61,7 @@ def test_the_program_fits_the_kernel_and_its_jumps(machine: str) -> None:
 
 
 def test_plain_calls_are_allowed(machine: str) -> None:
-    for number in kernel.numbers(kernel.ALLOWED, machine).values():
+    for number in kernel.numbers(seccomp.ALLOWED, machine).values():
         assert _run(machine, number) == ALLOWED
 
 
@@ -131,7 +131,7 @@ def test_the_numbers_are_those_of_the_kernel_headers(machine_name: str, header: 
     defined = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
     real = {name: int(number) for name, number in defined}
     real.setdefault("newfstatat", real.get("fstatat", -1))
-    for table in (kernel.ALLOWED, kernel.CHECKED, kernel.GPU_ALLOWED, kernel.SETUP):
+    for table in (seccomp.ALLOWED, seccomp.CHECKED, seccomp.GPU_ALLOWED, kernel.SETUP):
         for name, number in kernel.numbers(table, machine_name).items():
             assert real[name] == number, name
 

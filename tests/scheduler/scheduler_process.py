@@ -15,8 +15,7 @@ from pathlib import Path
 from failing_places import ForgetsQueue
 
 from p2p.scheduler import job_scheduler
-from p2p.scheduler.job_scheduler import work
-from p2p.scheduler.run_monitor import SchedulerStep
+from p2p.scheduler.job_scheduler import SchedulerStep, work
 
 KILLED = -signal.SIGKILL
 

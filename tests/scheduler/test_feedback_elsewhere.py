@@ -12,7 +12,7 @@ from ssh_server import WHY_NOT, SSHServer
 
 from p2p.contracts import SteeringOrder, utc_now
 from p2p.records.iteration_record import SessionRecord
-from p2p.scheduler import run_monitor
+from p2p.scheduler import job_scheduler
 from p2p.scheduler.controllers import JobOptions, session_job
 from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.store import Store
@@ -39,8 +39,8 @@ REQUEST = SessionRequest(
 def test_feedback_given_while_it_trains_is_applied_after_that_iteration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_monitor, "COLLECT_S", 0.2)
-    monkeypatch.setattr(run_monitor, "POLL_S", (0.2, 0.2))
+    monkeypatch.setattr(job_scheduler, "COLLECT_S", 0.2)
+    monkeypatch.setattr(job_scheduler, "REMOTE_POLL_S", (0.2, 0.2))
     runs = tmp_path / "runs"
     server = SSHServer(tmp_path / "ssh")
     server.start()

@@ -27,8 +27,8 @@ from launches import alive, supervisor_pid
 from processes import wait_until
 from scheduler_process import KILLED, begin, schedule
 
+from p2p.scheduler.job_scheduler import SchedulerStep
 from p2p.scheduler.records import ENDED, RunSpec
-from p2p.scheduler.run_monitor import SchedulerStep
 from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
 from p2p.scheduler.store import Store
 from p2p.scheduler.supervisor import TIME_LIMIT_CODE

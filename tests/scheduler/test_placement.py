@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.scheduler.placement import JobInLine, Room, Waiting, place
+from p2p.scheduler.writer import JobInLine, Room, Waiting, place
 
 
 def job(

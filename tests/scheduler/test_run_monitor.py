@@ -18,18 +18,17 @@ from jobs_for_tests import (
 )
 from scheduler_process import KILLED, schedule
 
-from p2p.scheduler import job_scheduler, run_monitor
+from p2p.scheduler import job_scheduler
 from p2p.scheduler.backends.local import LocalBackend
-from p2p.scheduler.job_scheduler import Scheduler
+from p2p.scheduler.job_scheduler import Scheduler, SchedulerStep
 from p2p.scheduler.records import NodeConfig
-from p2p.scheduler.run_monitor import SchedulerStep
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("own_cores")]
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_monitor, "LOCAL_POLL_S", (0.02, 0.05))
+    monkeypatch.setattr(job_scheduler, "LOCAL_POLL_S", (0.02, 0.05))
 
 
 def use(monkeypatch: pytest.MonkeyPatch, **places: type[LocalBackend]) -> None:

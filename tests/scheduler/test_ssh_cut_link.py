@@ -80,7 +80,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "FRESH_S", 0.0)
     monkeypatch.setattr(ssh, "KEEPALIVE_S", 2.0)
     monkeypatch.setattr(ssh, "CONNECT_S", 10.0)
-    monkeypatch.setattr(ssh, "REQUEST_S", 10.0)
+    monkeypatch.setattr(ssh, "REQUEST_S", 30.0)  # keepalives see a cut line sooner
 
 
 def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -> None:
@@ -136,19 +136,18 @@ def test_a_file_goes_on_where_it_was_broken_off(node: Node, cable: Cable) -> Non
         await backend.start(launch, {})
         assert (await reach(backend, launch, *OVER)).exit_code == 0
         collecting = asyncio.create_task(backend.collect(launch))
-        part = await asyncio.to_thread(
-            wait_until, lambda: list(node.here(launch).glob(".*.part.tmp"))
-        )
+        await asyncio.to_thread(wait_until, lambda: list(node.here(launch).glob(".big.bin.*")))
         cable.pull()
         with pytest.raises(BackendError, match="node other"):
             await collecting
-        came = part[0].stat().st_size
-        assert 0 < came < 60_000_000
+        part = node.here(launch) / ".partial.tmp" / "big.bin"
+        assert 0 < part.stat().st_size < 60_000_000
         assert not (node.here(launch) / "big.bin").exists()
         cable.plug_in()
         again = node.backend()
         await again.collect(launch)
         await again.close()
+        assert not part.exists()
         assert (node.here(launch) / "big.bin").read_bytes() == (
             node.there(launch) / "big.bin"
         ).read_bytes()

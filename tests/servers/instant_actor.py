@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable
 
-from unstable.engines.protocol import Completion, EngineError
+from unstable.engines import Completion, EngineError
 
 END = 256
 Answer = Callable[[str, random.Random], str]

@@ -187,22 +187,14 @@ def test_a_finished_run_is_valid_and_each_missing_piece_is_named(tmp_path):
         shutil.rmtree(copy)
 
 
-def test_torn_and_foreign_pieces_are_named(tmp_path):
+def test_torn_and_foreign_lines_are_named(tmp_path):
     record = _finished(tmp_path / "iter_1")
-    record.trajectory_file(1000, "p90").write_bytes(b"PK torn")
-    (record.videos_dir / "eval_1000_p90.mp4").touch()
-    (record.path / "notes.docx").touch()
-    (record.path / ".config.json.0.tmp").touch()
     with record.scalars_path.open("a") as stream:
         stream.write('foreign\n{"global_step": true}\n{"global_st')
     assert record.validate() == [
         "metrics/scalars.jsonl: line 3 is not a record",
         "metrics/scalars.jsonl: line 4 is not a record",
         "metrics/scalars.jsonl: torn last line",
-        "trajectory_1000_p90.npz: not a NumPy archive",
-        "videos/eval_1000_p90.mp4: empty",
-        ".config.json.0.tmp: left by a killed writer",
-        "notes.docx: foreign",
     ]
     assert len(record.parse_scalars()[0]) == 1
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.agents.revise_tool_dispatch import lineage_text
-from p2p.agents.reward_source import violations
+from p2p.agents.reward_source import find_breaches
 from p2p.contracts import Lesson, LessonCheck, LineageData, LineageNode
 from p2p.files import UnreadableError
 from p2p.records.lineage import MAX_ACTIVE_LESSONS, Lineage
@@ -73,15 +73,6 @@ def test_parents_must_be_there_and_come_before():
         lineage.add(LineageNode(iteration=2, parent=7))
     with pytest.raises(ValueError, match="cannot come from 1"):
         lineage.add(LineageNode(iteration=1, parent=1))
-
-
-def test_it_reads_back_as_it_was(tmp_path):
-    path = tmp_path / "lineage.json"
-    assert Lineage.load(path) == Lineage()
-    lineage = Lineage().add(LineageNode(iteration=1, score=0.5, hp_changes={"net_arch": [8, 8]}))
-    lineage = lineage.learn(Lesson(text="höher", learned_at=1))
-    lineage.save(path)
-    assert Lineage.load(path) == lineage
 
 
 @pytest.mark.parametrize(
@@ -197,8 +188,8 @@ def test_a_hard_lesson_is_held_against_a_proposal(check, broken):
         text="told", tier="HARD", learned_at=1, check=LessonCheck(kind=kind, name=name, value=value)
     )
     hyperparameters = {"gamma": 0.95, "net_arch": [64, 64]}
-    found = violations((lesson,), CODE, hyperparameters)
+    found = find_breaches((lesson,), CODE, hyperparameters)
     assert bool(found) == bool(broken)
     assert all(broken in text and "told" in text for text in found)
     softer = lesson.model_copy(update={"tier": "STRONG"})
-    assert violations((softer,), CODE, hyperparameters) == []
+    assert find_breaches((softer,), CODE, hyperparameters) == []

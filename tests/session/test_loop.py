@@ -19,13 +19,12 @@ from p2p.contracts import Intent, SessionResult, SteeringOrder, utc_now
 from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import JudgeAmendment
-from p2p.session.endings import TrainingUnavailable
 from p2p.session.loop import run_loop
+from p2p.session.plan import place_start, start_of
 from p2p.session.request import ResumeOptions, loop_config
 from p2p.session.start import create_session, open_config
 from p2p.session.steering import give_feedback
-from p2p.session.stopping import StopSwitch, worked_s
-from p2p.session.warm_start import place_start, start_of
+from p2p.session.stopping import StopSwitch, TrainingUnavailable, worked_s
 from p2p.training.hp_presets import quick_config
 from p2p.training.runner import RunOptions, run_training
 from shared_folders import Shared

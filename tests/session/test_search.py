@@ -1,4 +1,4 @@
-"""Several rewards in an iteration: screened, trained rung by rung, halved, one of them chosen."""
+"""Several rewards in an iteration: screen, trained rung by rung, halved, one of them chosen."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from session_process import TINY, Sessions, kill_all
 
-from p2p.agents.reward_source import reweighted
-from p2p.api.views import iteration_detail
+from p2p.agents.reward_source import reweight
 from p2p.commands.sessions import candidate_lines
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (
@@ -32,21 +31,22 @@ from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import IterationPlan, RewardSearch, RungResult, candidate_rows
 from p2p.records.session_view import IterationView
+from p2p.records.summaries import IterationDetail
 from p2p.resource_auto import Machine
 from p2p.scheduler.store import Store
 from p2p.session import search as searching
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext
-from p2p.session.endings import SessionCancelled, TrainingUnavailable
 from p2p.session.search import (
     RUNGS,
     CandidateSearch,
     candidate_count,
     rung_step,
-    screened,
-    taking_part,
+    screen,
+    select_candidates,
     weight_changes,
 )
+from p2p.session.stopping import SessionCancelled, TrainingUnavailable
 from p2p.training.policies.policy import Policy
 from p2p.training.runner import RunOptions, run_training
 from p2p.training.trainer import LocalTrainer
@@ -82,7 +82,7 @@ def rewards(*weights: float) -> list[str]:
 
 def test_screening_keeps_out_what_does_not_run_or_is_there_twice_and_puts_doubts_last() -> None:
     one, two, three = rewards(1.0, 2.0, 3.0)
-    candidates = screened(
+    candidates = screen(
         [
             authored(one, ranked=False),
             authored(f"# the same\n{one}"),
@@ -106,7 +106,7 @@ def test_screening_puts_first_what_rises_with_the_criteria_and_says_what_falls()
         return authored(code).model_copy(update={"gradients": found})
 
     one, two, three, four = rewards(1.0, 2.0, 3.0, 4.0)
-    candidates = screened(
+    candidates = screen(
         [
             with_gradients(one, 1.0, -1.0, 0.0),
             with_gradients(two, 1.0, 1.0, 0.0),
@@ -122,15 +122,15 @@ def test_screening_puts_first_what_rises_with_the_criteria_and_says_what_falls()
 
 def test_the_first_is_tried_alone_then_all_then_the_better_half_then_the_best() -> None:
     names, search = ["c1", "c2", "c3"], RewardSearch()
-    assert taking_part(search, names, RUNGS[0]) == ["c1"]
+    assert select_candidates(search, names, RUNGS[0]) == ["c1"]
     search = RewardSearch(rungs=(RungResult(step=1, scores={"c1": 0.2}),))
-    assert taking_part(search, names, RUNGS[1]) == ["c1", "c2", "c3"]
+    assert select_candidates(search, names, RUNGS[1]) == ["c1", "c2", "c3"]
     scores = {"c1": 0.2, "c2": None, "c3": 0.5}
     search = RewardSearch(rungs=(*search.rungs, RungResult(step=1, scores=scores)))
-    assert taking_part(search, names, RUNGS[2]) == ["c3", "c1"]
+    assert select_candidates(search, names, RUNGS[2]) == ["c3", "c1"]
     scores = {"c3": 0.4, "c1": 0.4, "c4": 0.3}
     search = RewardSearch(rungs=(*search.rungs, RungResult(step=2, scores=scores)))
-    assert taking_part(search, names, RUNGS[3]) == ["c3"]  # of equals, who stood higher
+    assert select_candidates(search, names, RUNGS[3]) == ["c3"]  # of equals, who stood higher
 
 
 def test_rungs_end_where_training_is_evaluated_anyway() -> None:
@@ -200,15 +200,15 @@ def test_what_is_not_met_counts_more_first() -> None:
 
 def test_any_reward_function_can_be_weighed_anew() -> None:
     code = "def reward_fn(o, a, n, i):\n    return 3.0 * o, {'x': 2.0 * o, 'y': 1.0 * o}\n"
-    changed = reweighted(code, {"x": 0.5})
+    changed = reweight(code, {"x": 0.5})
     assert changed is not None
     scope: dict[str, object] = {}
     exec(changed, scope)  # noqa: S102 - our own text
     reward = scope["reward_fn"]
     assert callable(reward)
     assert reward(1.0, 0, 0, {}) == (2.0, {"x": 1.0, "y": 1.0})
-    assert reweighted(changed, {"x": 2.0}) is None
-    assert reweighted("class Own(RewardFunction):\n    pass\n", {"x": 2.0}) is None
+    assert reweight(changed, {"x": 2.0}) is None
+    assert reweight("class Own(RewardFunction):\n    pass\n", {"x": 2.0}) is None
 
 
 # --- the flow, with trainings that a script tells -------------------------------------------------
@@ -265,7 +265,7 @@ def a_search(
     folder: Path,
     scores: Mapping[str, Sequence[float | None]],
     *,
-    holds: bool = True,
+    would_confirm: bool = True,
     **options: object,
 ) -> CandidateSearch:
     """A search among rewards 1.0, 2.0, ... with these scores at quarters of 400 steps."""
@@ -276,7 +276,7 @@ def a_search(
     loop = LoopConfig.model_validate({"train": train, "candidates": 3, **options})
     codes = rewards(*range(1, 1 + sum(name in ("c1", "c2", "c3") for name in scores)))
     if not record.candidates.exists():
-        record.candidates.save(screened([authored(code) for code in codes]))
+        record.candidates.save(screen([authored(code) for code in codes]))
     config = SessionConfig(
         session_id="session_x", prompt="balance", created_at=utc_now(), version="1", loop=loop
     )
@@ -289,7 +289,7 @@ def a_search(
         trainer=ScriptedTrainer(scores),
         judge_early=lambda _run, _step: None,
         judge=lambda run, step: judged(0.9, step),
-        holds=lambda run, step: holds,
+        would_confirm=lambda run, step: would_confirm,
     )
 
 
@@ -345,7 +345,7 @@ def test_a_pass_that_does_not_hold_on_other_episodes_does_not_end_the_search(
     search = a_search(
         tmp_path,
         {"c1": (0.9, 0.9, 0.9, 0.9), "c2": (0.1,), "c3": (0.2, 0.2), "c4": (0, 0.1)},
-        holds=False,
+        would_confirm=False,
     )
     search.run()
     record = search.record.search.read()
@@ -434,7 +434,7 @@ def test_the_winner_is_trained_with_every_configuration_and_seed(tmp_path: Path)
 def test_the_api_and_show_tell_of_every_candidate(tmp_path: Path) -> None:
     search = a_search(tmp_path, FOUR)
     search.run()
-    detail = iteration_detail("session_x", search.record)
+    detail = IterationDetail.model_validate(IterationView(search.record, 1, TrainConfig()))
     assert [(row.name, row.steps, row.won) for row in detail.candidates] == [
         ("c1", 200, False), ("c2", 100, False), ("c3", 400, True), ("c4", 100, False),
     ]  # fmt: skip

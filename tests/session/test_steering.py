@@ -15,17 +15,17 @@ from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext
-from p2p.session.phases import take_feedback
 from p2p.session.start import create_session
 from p2p.session.steering import (
     NotPending,
     all_feedback,
-    asks_to_pause,
     check_settings,
+    find_pending,
     give_feedback,
-    merge,
-    not_taken,
+    merge_feedback,
     pending_feedback,
+    take_feedback,
+    wants_pause,
     withdraw_feedback,
 )
 
@@ -60,15 +60,15 @@ def test_later_words_count_and_all_remarks_are_kept(tmp_path: Path) -> None:
     ):
         give_feedback(tmp_path, order(**parts))
     given = all_feedback(tmp_path / "steering")
-    taken = merge(SteeringTaken(), given)
+    taken = merge_feedback(SteeringTaken(), given)
     assert taken.orders == (1, 2, 3)
     assert (taken.remarks, taken.score) == (("slower", "lower"), 0.7)
     assert taken.hp_changes == {"gamma": 0.95, "ent_coef": 0.1}
-    assert not asks_to_pause(given)
-    assert asks_to_pause({2: given[2]})
-    assert not_taken(tmp_path / "steering", [taken]) == {}
+    assert not wants_pause(given)
+    assert wants_pause({2: given[2]})
+    assert find_pending(tmp_path / "steering", [taken]) == {}
     give_feedback(tmp_path, order(pause=True))
-    assert list(not_taken(tmp_path / "steering", [taken])) == [4]
+    assert list(find_pending(tmp_path / "steering", [taken])) == [4]
     assert not taken.model_copy(update={"remarks": (), "hp_changes": {}}).wants_more
     assert taken.wants_more
 
@@ -132,9 +132,9 @@ def test_what_is_withdrawn_while_the_session_takes_it_up_is_one_or_the_other(
 
 def test_a_score_counts_only_for_the_iteration_that_was_seen() -> None:
     new = {1: order(score=0.2, scored_iteration=3)}
-    assert merge(SteeringTaken(), new, 3).score == 0.2
-    assert merge(SteeringTaken(), new, 4).score is None
-    assert merge(SteeringTaken(), {1: order(score=0.2)}, 4).score == 0.2
+    assert merge_feedback(SteeringTaken(), new, 3).score == 0.2
+    assert merge_feedback(SteeringTaken(), new, 4).score is None
+    assert merge_feedback(SteeringTaken(), {1: order(score=0.2)}, 4).score == 0.2
 
 
 def test_settings_that_no_training_could_have_are_refused_by_name() -> None:

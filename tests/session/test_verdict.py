@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p2p.agents.judging.verdicts import JudgedEpisode, Verdict
-from p2p.agents.judging.verdicts import judgment as judge_episodes
+from p2p.agents.verdicts import JudgedEpisode, Verdict
+from p2p.agents.verdicts import sum_up as judge_episodes
 from p2p.contracts import (
     AuthoredCode,
     Criterion,

@@ -258,7 +258,7 @@ def test_warp_caches_beside_shared_kernels_and_writes_through_no_link(tmp_path, 
     source.build = build
     for module in (warp, source, build):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    engine_env._let_warp_write()
+    engine_env.replace_warp_rename()
     shared, built, cached = tmp_path / "shared.lto", tmp_path / "lto_p1_t1", tmp_path / "lto"
     shared.write_text("shared")
     built.mkdir()
@@ -305,7 +305,7 @@ def no_sandbox(no_engines, tmp_path, monkeypatch):
     script = tmp_path / "enter_without.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(launch.PACKAGE).parent)!r})\n"
-        "from p2p.sandbox import landlock; landlock.abi = lambda: 0\n"
+        "from p2p.sandbox import kernel; kernel.landlock_abi = lambda: 0\n"
         "from p2p.sandbox import enter; enter._main()\n"
     )
     monkeypatch.setattr("p2p.sandbox.enter.__file__", str(script))

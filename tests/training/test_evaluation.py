@@ -3,7 +3,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from p2p.agents.judging.episodes import trajectory_columns
+from p2p.agents.judge_code import trajectory_columns
 from p2p.config import EnvOptions, TrainConfig
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.evaluation import (

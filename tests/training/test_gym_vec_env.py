@@ -84,6 +84,16 @@ def test_spaces_that_are_not_vectors_are_named():
         make_batched_env(EnvOptions("FrozenLake-v1"), 2)
 
 
+def test_environments_are_closed_where_one_of_them_cannot_be_used(monkeypatch):
+    closed = []
+    made = gym.make("CartPole-v1")
+    monkeypatch.setattr(made, "close", lambda: closed.append(made))
+    monkeypatch.setattr("p2p.training.envs.gym_vec_env.make_single", lambda _: made)
+    with pytest.raises(ValueError, match="needs a one-dimensional Box"):
+        GymVecEnv(EnvOptions("CartPole-v1"), 2)
+    assert closed == [made]
+
+
 def test_an_environment_without_a_time_limit_wants_one():
     gym.register("Endless-v0", entry_point=gym.spec("Pendulum-v1").entry_point)
     try:

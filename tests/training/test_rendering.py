@@ -183,6 +183,20 @@ def test_cancelling_ends_it_at_once_and_leaves_no_half_video(recorded, tmp_path)
     assert set(names(tmp_path)) == whole
 
 
+def test_an_interrupt_ends_the_process_that_draws(recorded, tmp_path, monkeypatch):
+    started = []
+
+    def interrupt(process):
+        started.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rendering.RenderProcess, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        render(job(recorded, tmp_path / "v.mp4"))
+    assert not started[0].running()
+    assert names(tmp_path) == []
+
+
 def test_past_its_time_limit_it_is_ended(recorded, tmp_path):
     outcome = render(job(recorded, tmp_path / "v.mp4"), time_limit=0.05)
     assert not outcome.ok

@@ -176,6 +176,13 @@ def test_a_closure_is_stateful_and_begins_anew():
     assert "state_not_reset" not in codes(report)
 
 
+def test_a_reward_is_tried_in_the_environment_that_it_is_trained_in():
+    code = function("return 1.0, {'a': 1.0 * info['_episode_start']}")
+    config = TrainConfig(env_id="HalfCheetah-v5", max_episode_steps=10)
+    report = check_reward(code, config, num_envs=2, steps=21)
+    assert report.result.terms[0].mean > 0.1
+
+
 def test_side_information_is_there_unless_refused():
     code = function("a = info['mj_data'].qpos[..., 1]", "return a, {'a': a}")
     assert check(code).ok

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unstable.config import RunConfig, make_config
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.tiny import WarmUp, make_tiny
 
 SMALL: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Actors: plain objects here, Ray actors elsewhere."""
+"""Actors: plain objects here, Ray actors elsewhere; taken in turn, some of which die."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import ray
+from instant_actor import InstantActor, nonsense
+from ray.exceptions import ActorDiedError
 from small_qwen import (
     byte_tokenizer,
     logprobs_of,
@@ -20,8 +22,8 @@ from small_qwen import (
 )
 
 import unstable
-from unstable.actor import VLLMActor
-from unstable.engines.protocol import EngineError
+from unstable.actor import ActorPool, NoActorLeftError, Timeouts, VLLMActor
+from unstable.engines import EngineError
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 
@@ -115,9 +117,9 @@ def test_adapters_are_fetched_from_the_pool(folder: str, tmp_path: Path):
     asyncio.run(ask())
 
 
-def test_the_batch_loop_hands_on_what_is_queued_and_ends_with_the_actor(folder: str):
+def test_cancelled_requests_leave_and_pending_ones_fail_on_close(folder: str):
     async def ask() -> None:
-        actor = VLLMActor(config(folder))
+        actor = VLLMActor(config(folder, max_tokens=100))
         asked = [asyncio.create_task(actor.generate(f"b {n}", seed=n)) for n in range(4)]
         await asyncio.sleep(0)
         assert actor.stats()["queued"] == 4
@@ -127,27 +129,11 @@ def test_the_batch_loop_hands_on_what_is_queued_and_ends_with_the_actor(folder: 
         assert [a.prompt_ids[-1] for a in answers[1:] if not isinstance(a, BaseException)] == [
             byte_tokenizer().encode(str(n), add_special_tokens=False)[0] for n in (1, 2, 3)
         ]
-        loop = actor._batch_task
-        assert loop is not None
-        assert not loop.done()
-        await actor.close()
-        assert loop.cancelled()
-
-    asyncio.run(ask())
-
-
-def test_who_still_waits_in_the_queue_is_told_when_the_actor_closes(folder: str):
-    async def ask() -> None:
-        actor = VLLMActor(config(folder))
-        await actor.generate("board", seed=0)
-        asked = asyncio.create_task(actor.generate("board", seed=1))
+        pending = asyncio.create_task(actor.generate("board", seed=1))
         await asyncio.sleep(0)
-        assert actor.stats()["queued"] == 1
-        assert actor._batch_task is not None
-        actor._batch_task.cancel()  # as close() does, before it came to hand the request on
         await actor.close()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(asked, 10)
+        with pytest.raises(EngineError, match="closed"):
+            await asyncio.wait_for(pending, 10)
 
     asyncio.run(ask())
 
@@ -200,3 +186,85 @@ def test_an_actor_of_ray_answers_the_same(folder: str, tmp_path: Path):
         assert time.monotonic() < until, ray.available_resources()
         time.sleep(0.1)
     assert unstable.StandardLearner._default_options["num_cpus"] == 0
+
+
+class Mortal(InstantActor):
+    """Dies when it is told to."""
+
+    def __init__(self, *, alive: bool = True, hangs: bool = False) -> None:
+        super().__init__(nonsense)
+        self.alive, self.hangs = alive, hangs
+
+    async def generate(self, *args: Any, **options: Any) -> Any:
+        if not self.alive:
+            raise ActorDiedError
+        if self.hangs:
+            await asyncio.sleep(3600)
+        return await super().generate(*args, **options)
+
+    async def ping(self) -> str:
+        if not self.alive:
+            raise ActorDiedError
+        return "pong"
+
+
+def texts(rotation: ActorPool, games: int) -> list[str]:
+    async def ask() -> list[str]:
+        lines = [rotation.client() for _ in range(games)]
+        answers = await asyncio.gather(
+            *(line.generate("?", None, i) for i, line in enumerate(lines))
+        )
+        return [answer.text for answer in answers]
+
+    return asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+def test_a_dead_ones_games_go_to_the_others_with_the_same_answers():
+    actors = [Mortal() for _ in range(3)]
+    expected = texts(ActorPool([Mortal()]), 12)
+    actors[1].alive = False
+    rotation = ActorPool(actors)
+    assert texts(rotation, 12) == expected
+    assert [len(actor.requests) for actor in actors] == [4, 0, 8]
+    assert (rotation.alive, rotation.deaths) == (2, 1)
+
+
+def test_with_none_left_the_last_reason_is_told():
+    rotation = ActorPool([Mortal(alive=False), Mortal(alive=False)])
+    with pytest.raises(NoActorLeftError, match="all 2 actors have died"):
+        texts(rotation, 4)
+
+
+def test_a_dead_one_is_made_anew_until_one_starts():
+    made = [Mortal(alive=False), Mortal(alive=False), Mortal()]
+    waiting = iter(made)
+    rotation = ActorPool([Mortal(alive=False)], make=lambda slot: next(waiting))
+    assert len(texts(rotation, 3)) == 3
+    assert (rotation.alive, rotation.deaths) == (1, 1)
+    assert len(made[2].requests) == 3
+
+
+def test_one_that_is_late_but_lives_fails_the_request_only():
+    rotation = ActorPool([Mortal(hangs=True)], timeouts=Timeouts(request=0.1))
+    with pytest.raises(EngineError, match=r"no answer in 0\.1 s"):
+        texts(rotation, 1)
+    assert rotation.alive == 1
+
+
+def test_one_that_hangs_altogether_is_buried(monkeypatch):
+    monkeypatch.setattr("unstable.actor.PING_TIMEOUT", 0.1)
+
+    class Deaf(Mortal):
+        async def ping(self) -> str:
+            await asyncio.sleep(3600)
+            return ""
+
+    rotation = ActorPool([Deaf(hangs=True), Mortal()], timeouts=Timeouts(request=0.1))
+    assert len(texts(rotation, 4)) == 4
+    assert (rotation.alive, rotation.deaths) == (1, 1)
+
+
+def test_one_that_does_not_start_is_named():
+    rotation = ActorPool([Mortal(), Mortal(alive=False)])
+    with pytest.raises(NoActorLeftError, match="actor 1 did not start"):
+        asyncio.run(rotation.ready())

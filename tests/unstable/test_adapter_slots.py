@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from unstable.engines import EngineError
 from unstable.engines.adapters import CONFIG, WEIGHTS, check_adapter
-from unstable.engines.protocol import EngineError
 from unstable.engines.vllm_engine import AdapterSlots, LoadedAdapter
 
 FILES = (CONFIG, WEIGHTS)

@@ -1,4 +1,4 @@
-"""Losses, worked out by hand."""
+"""Advantages and losses, worked out by hand."""
 
 from __future__ import annotations
 
@@ -6,8 +6,70 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unstable.algorithms import losses
+from unstable.algorithms.losses import (
+    gae,
+    group_relative,
+    leave_one_out,
+    normalize,
+    per_turn_rewards,
+)
+
+REWARDS = [1.0, 1.0, -1.0, 3.0, 5.0]
+GAMES = [0, 0, 1, 2, 3]
+GROUPS = ["a", "a", "a", "b", "b"]
+
+
+def test_rewards_that_are_all_alike_teach_nothing():
+    assert normalize([0.7, 0.7, 0.7], scale=True) == pytest.approx([0.0, 0.0, 0.0])
+    assert group_relative([2.0, 2.0], [0, 1], ["a", "a"]) == [0.0, 0.0]
+    assert normalize([]) == []
+
+
+def test_grpo_compares_games_not_steps():
+    # group a: games 1 and -1, mean 0, spread 1, though three steps have the mean 1/3
+    found = group_relative(REWARDS, GAMES, GROUPS)
+    assert found == [1.0, 1.0, -1.0, -1.0, 1.0]
+
+
+def test_dr_grpo_does_not_divide_by_the_spread():
+    found = group_relative([0.0, 4.0, 1.0, 1.5], [0, 1, 2, 3], ["a", "a", "b", "b"], scale=False)
+    assert found == [-2.0, 2.0, -0.25, 0.25]
+
+
+def test_leave_one_out_compares_with_the_other_games():
+    found = leave_one_out([1.0, 1.0, -1.0, 3.0], [0, 0, 1, 2], ["a", "a", "a", "a"])
+    assert found == [0.0, 0.0, -3.0, 3.0]
+
+
+def test_a_game_alone_in_its_group_has_no_advantage():
+    assert leave_one_out([5.0], [0], ["a"]) == [0.0]
+    assert group_relative([5.0], [0], ["a"]) == [0.0]
+
+
+def test_the_outcome_is_counted_once_and_falls_to_the_last_turn():
+    assert per_turn_rewards([1.0, 1.0, 1.0]) == [0.0, 0.0, 1.0]
+
+
+def test_gae_by_hand():
+    # surprises: 0 + .4 - .2 = .2; 0 + .6 - .4 = .2; 1 - .6 = .4
+    found = gae([0.0, 0.0, 1.0], [0.2, 0.4, 0.6], 0.5)
+    assert found == pytest.approx([0.2 + 0.5 * (0.2 + 0.5 * 0.4), 0.2 + 0.5 * 0.4, 0.4])
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-5, 5, width=32), st.floats(-5, 5, width=32)), min_size=1, max_size=9
+    )
+)
+def test_with_lambda_one_a_turn_gets_its_credit_less_its_value(turns):
+    earned, values = [list(column) for column in zip(*turns, strict=True)]
+    found = gae(per_turn_rewards(earned), values, 1.0)
+    expected = [credit - value for credit, value in zip(earned, values, strict=True)]
+    assert found == pytest.approx(expected, abs=1e-6)
 
 
 def tensor(*values: float) -> torch.Tensor:
@@ -60,7 +122,7 @@ def test_importance_has_no_gradient_of_its_own():
 )
 def test_the_clipped_loss_is_the_pessimistic_one(ratio, advantage, expected, moves):
     logp = tensor(math.log(ratio)).requires_grad_()
-    loss, seen = losses.clipped(
+    loss, seen = losses.clipped_loss(
         logp, tensor(0.0), tensor(advantage), tensor(1.0), low=0.2, high=0.2
     )
     loss.backward()
@@ -73,7 +135,7 @@ def test_the_clipped_loss_is_the_pessimistic_one(ratio, advantage, expected, mov
 def test_policies_that_are_worlds_apart_give_finite_losses():
     logp = tensor(-500.0, 0.0).requires_grad_()
     old, advantage, weight = tensor(0.0, -500.0), tensor(1.0, -1.0), tensor(1.0, 1.0)
-    loss, _ = losses.clipped(logp, old, advantage, weight, low=0.2, high=0.2)
+    loss, _ = losses.clipped_loss(logp, old, advantage, weight, low=0.2, high=0.2)
     (loss + losses.kl_to_reference(logp, old).sum()).backward()
     assert torch.isfinite(loss)
     assert logp.grad is not None

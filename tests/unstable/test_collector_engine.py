@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from collector_run import Run
 
-from unstable.engines.protocol import EngineError
+from unstable.engines import EngineError
 from unstable.tiny.model import byte_tokenizer
 
 ENV = ("TicTacToe-v0-train", 2, "bare")

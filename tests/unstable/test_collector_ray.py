@@ -16,7 +16,7 @@ from instant_actor import InstantActor
 from processes import kill_process
 
 import unstable
-from unstable.collection.actors import NoActorLeftError
+from unstable.actor import NoActorLeftError
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,8 +16,8 @@ from unstable.commands.models import find_model
 from unstable.config import ConfigError, RunConfig, load_config, recipe
 from unstable.core import Trajectory, outcome
 from unstable.evaluation import Evaluation
+from unstable.games import GameError, GameRunner
 from unstable.games.players import RandomLegal, play
-from unstable.games.runner import GameError, GameRunner
 from unstable.run.parts import with_games
 from unstable.run.start import start
 from unstable.tiny import WarmUp, make_tiny
@@ -63,6 +63,23 @@ def test_a_shared_win_is_a_win_everywhere(tmp_path: Path) -> None:
     prefix = f"collection-{THREE}"
     kinds = ("Win", "Draw", "Loss")
     assert tuple(metrics[f"{prefix}/{kind} Rate"] for kind in kinds) == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("seats", [4, 6])
+def test_a_forfeit_loses_for_the_whole_team(seats: int) -> None:
+    game = GameRunner("Taboo-v0-raw", seats, seed=0)
+    for action in ("it is a thing", "a guess without brackets"):
+        game.step(action)
+    team = seats // 2
+    assert game.rewards == {seat: -1.0 if seat < team else 1.0 for seat in range(seats)}
+
+
+def test_an_invalid_move_counts_each_time_where_the_game_goes_on() -> None:
+    game = GameRunner("Taboo-v0-raw", 4, seed=0)
+    for number in range(3):  # the fourth ends the last round
+        seat = game.observe().seat
+        game.step(str(game.env.state.game_state["taboo_words"][0]))
+        assert (seat, game.last_move_invalid, game.done) == (number % 2 * 2, True, False)
 
 
 @pytest.mark.parametrize(

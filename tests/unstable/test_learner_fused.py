@@ -22,8 +22,7 @@ from transformers import (
 
 from unstable.algorithms import A2C, PPO, Reinforce
 from unstable.algorithms.forward import hidden_states, pack, trunk_of, use_packed_attention
-from unstable.learners.fused import fuse
-from unstable.learners.fused_blocks import fuse_blocks
+from unstable.learners.fused import fuse, fuse_blocks
 from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 
 SIZES: dict[str, Any] = {

@@ -1,8 +1,9 @@
-"""The pool: registration, ratings, match counts, exploration, state."""
+"""The pool: registration, match counts, exploration, state, ratings."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -10,10 +11,11 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+import trueskill
 
 from unstable.core import ExplorationTracker, Rating
 from unstable.model_pool import ModelPool
-from unstable.samplers import SAMPLERS
+from unstable.samplers import RATING_SYSTEMS, SAMPLERS, TrueSkill, ranks
 
 MOVES = ["[0]", "[4]", "[8]"]
 
@@ -373,3 +375,58 @@ def test_restored_statistics_continue_identically():
         moves = [str(game % 4), "z"]
         assert one.add_game(moves, "A") == other.add_game(moves, "A")
     assert one.get_metrics() == other.get_metrics()
+
+
+SYSTEM = TrueSkill()
+
+
+@pytest.mark.parametrize("scores", [(1, 0), (0, 1), (0, 0)])
+@pytest.mark.parametrize("gap", [100.0, 1000.0, 1e5])
+def test_a_game_that_could_not_end_so_is_rated_all_the_same(gap, scores):
+    one, other = SYSTEM.rate([Rating(0.0, 1.0), Rating(gap, 1.0)], scores)
+    assert all(map(math.isfinite, (one.mu, one.sigma, other.mu, other.sigma)))
+    assert one.sigma > 0
+    assert other.sigma > 0
+
+
+@pytest.mark.parametrize("name", RATING_SYSTEMS)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_winning_raises_and_only_the_order_of_scores_matters(name, scale):
+    system = RATING_SYSTEMS[name]()
+    prior = system.prior
+    won, second, last = system.rate([prior] * 3, [3 * scale, 0.0, -scale])
+    assert won.mu > second.mu > last.mu
+    assert [r.mu for r in system.rate([prior] * 3, [3, 2, 1])] == [won.mu, second.mu, last.mu]
+    assert all(r.sigma < prior.sigma for r in (won, second, last))
+
+
+@pytest.mark.parametrize("name", RATING_SYSTEMS)
+def test_a_draw_brings_two_players_together(name):
+    system = RATING_SYSTEMS[name]()
+    strong, weak = system.rate([Rating(30.0, 5.0), Rating(20.0, 5.0)], [0.5, 0.5])
+    assert 20.0 < weak.mu < 25.0 < strong.mu < 30.0
+
+
+@pytest.mark.parametrize("name", RATING_SYSTEMS)
+def test_equals_make_the_most_open_game(name):
+    system = RATING_SYSTEMS[name]()
+    equal = system.quality(Rating(25, 2), Rating(25, 2))
+    near = system.quality(Rating(25, 2), Rating(28, 2))
+    far = system.quality(Rating(25, 2), Rating(45, 2))
+    assert 1 >= equal > near > far >= 0
+
+
+@pytest.mark.parametrize("scores", [(2, 1, 0), (0, 0, 0), (1, 1, 0)])
+def test_three_players_of_different_worlds_are_rated_all_the_same(scores):
+    ratings = [Rating(0.0, 0.5), Rating(500.0, 0.5), Rating(9000.0, 0.5)]
+    assert all(math.isfinite(r.mu) and r.sigma > 0 for r in SYSTEM.rate(ratings, scores))
+
+
+def test_ratings_are_trueskills():
+    package = trueskill.TrueSkill(beta=4.0)
+    for scores in ((1, 0), (0, 1), (0, 0), (0, 5, 5)):
+        ratings = [Rating(25, 8), Rating(28, 3), Rating(20, 2)][: len(scores)]
+        groups = [(package.create_rating(r.mu, r.sigma),) for r in ratings]
+        rated = [Rating(g[0].mu, g[0].sigma) for g in package.rate(groups, ranks=ranks(scores))]
+        assert SYSTEM.rate(ratings, scores) == rated
+        assert SYSTEM.quality(*ratings[:2]) == package.quality(groups[:2])

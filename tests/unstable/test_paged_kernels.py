@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 
+import plain_kernels
 import pytest
 import torch
 from torch import Tensor
 
-from unstable.engines import reference
 from unstable.engines.pages import PAGE, PagePool
 
 pytest.importorskip("triton", reason="kernels are written in Triton")
@@ -42,10 +42,12 @@ def test_norms(size: int, dtype: torch.dtype):
     delta = numbers(5, size + 16, dtype=dtype, seed=2)[:, :size]
     ours, theirs = hidden.clone(), hidden.clone()
     close(
-        kernels.add_norm(ours, None, weight, 1e-6), reference.add_norm(theirs, None, weight, 1e-6)
+        kernels.add_norm(ours, None, weight, 1e-6),
+        plain_kernels.add_norm(theirs, None, weight, 1e-6),
     )
     close(
-        kernels.add_norm(ours, delta, weight, 1e-6), reference.add_norm(theirs, delta, weight, 1e-6)
+        kernels.add_norm(ours, delta, weight, 1e-6),
+        plain_kernels.add_norm(theirs, delta, weight, 1e-6),
     )
     close(ours, theirs)
 
@@ -75,7 +77,7 @@ def test_pages_are_written_and_attended_to(
     weights = numbers(2, size, dtype=dtype, seed=4)
     norms = (weights[0], weights[1], 1e-6) if normed else None
     outcomes = []
-    for ops, pool, table in zip((kernels, reference), pools, tables, strict=True):
+    for ops, pool, table in zip((kernels, plain_kernels), pools, tables, strict=True):
         queries, keys = ops.rotate_and_store(
             qkv, heads, norms, rotary, positions.to(DEVICE), rows.to(DEVICE, torch.int32), table,
             pool, 1, True,
@@ -115,7 +117,7 @@ def test_adapters_are_added(sizes: tuple[int, ...], rank: int, slots: int, dtype
     whose = (torch.arange(21, device=DEVICE) % (slots + 1) - 1).int()
     ours, theirs = out.clone(), out.clone()
     kernels.expand(ours, up, whose, sizes, rank)
-    reference.expand(theirs, up, whose, sizes, rank)
+    plain_kernels.expand(theirs, up, whose, sizes, rank)
     close(ours, theirs)
     assert torch.equal(ours[:, sum(sizes) :], out[:, sum(sizes) :])
 
@@ -127,7 +129,7 @@ def test_the_gate(size: int, ranks: int, dtype: torch.dtype):
     up = numbers(ranks, 2 * size, dtype=dtype, seed=1) / 8 if ranks else None
     whose = (torch.arange(21, device=DEVICE) % 3 - 1).int() if ranks else None
     ours = kernels.gate(both.clone(), size, up, whose, 16)
-    close(ours, reference.gate(both.clone(), size, up, whose, 16))
+    close(ours, plain_kernels.gate(both.clone(), size, up, whose, 16))
 
 
 def asked_of(rows: list[tuple[float, float, float, int]]) -> Tensor:
@@ -150,7 +152,7 @@ def test_tokens_are_drawn_alike(vocabulary: int, dtype: torch.dtype):
     asked = asked_of(rows)
     places = [torch.zeros(len(rows), dtype=torch.long, device=DEVICE) for _ in range(2)]
     ours = kernels.draw_tokens(logits, vocabulary, asked, places[0])
-    theirs = reference.draw_tokens(logits, vocabulary, asked, places[1])
+    theirs = plain_kernels.draw_tokens(logits, vocabulary, asked, places[1])
     same = ours[0] == theirs[0]  # a uniform number may fall between two tokens' rounded bounds
     assert same.float().mean() >= 0.95
     assert torch.equal(places[0].flip(0).int(), ours[0])

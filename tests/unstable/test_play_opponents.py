@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from unstable.commands.console import CommandError, UsageError
+from unstable.commands import CommandError, UsageError
 from unstable.commands.models import ModelFolder, find_model
-from unstable.commands.play import AnswerOptions, make_opponents
+from unstable.commands.play import AnswerOptions, Person, find_new_text, make_opponents
 from unstable.config import make_config
-from unstable.games.person import Person, unseen
-from unstable.games.runner import GameRunner
-from unstable.run.folder import RunFolder
+from unstable.games import GameRunner
+from unstable.run import RunFolder
 
 OPTIONS = AnswerOptions(temperature=0.0, max_tokens=8)
 
@@ -140,13 +139,13 @@ def test_an_invalid_move_is_taken_back_and_only_by_the_person():
 
 
 def test_only_what_is_new_is_shown():
-    assert unseen("", "a\nb") == "a\nb"
-    assert unseen("a", "a\nb\n") == "b"
-    assert unseen("x", "a\nb") == "a\nb"
-    assert unseen("rules\n\none\n\n1|2\n3|4", "rules\n\none\ntwo\n\n1|X\n3|4") == (
+    assert find_new_text("", "a\nb") == "a\nb"
+    assert find_new_text("a", "a\nb\n") == "b"
+    assert find_new_text("x", "a\nb") == "a\nb"
+    assert find_new_text("rules\n\none\n\n1|2\n3|4", "rules\n\none\ntwo\n\n1|X\n3|4") == (
         "one\ntwo\n\n1|X\n3|4"
     )
-    assert unseen("rules\n\n1|2\n3|4", "rules\n\n1|2\n3|X") == "1|2\n3|X"
+    assert find_new_text("rules\n\n1|2\n3|4", "rules\n\n1|2\n3|X") == "1|2\n3|X"
 
 
 def test_escape_codes_of_a_model_do_not_reach_the_person(tmp_path: Path):

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from unstable.actor import VLLMActor
-from unstable.collection.actors import ActorPool
-from unstable.collection.players import EnginePlayer
+from unstable.actor import ActorPool, VLLMActor
 from unstable.core import AgentSpec, PlaySpec
-from unstable.games.runner import Turn
+from unstable.episodes import EnginePlayer
+from unstable.games import Turn
 from unstable.utils.templates import (
     TEMPLATES,
     add_templates,

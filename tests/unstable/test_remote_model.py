@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from unstable.engines.protocol import EngineError, Sampling
+from unstable.engines import EngineError, Sampling
 from unstable.engines.remote import RemoteModel
 
 KEY = "sk-canary-51c2d84e60"

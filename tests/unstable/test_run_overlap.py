@@ -8,24 +8,24 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import plain_kernels
 import pytest
 import torch
 from learner_parts import assert_close, make_model
 from small_run import learned_steps, new_run, small_model
 
-from unstable.collection.actors import NoActorLeftError
+from unstable.actor import NoActorLeftError
 from unstable.collector import Collector
 from unstable.config import ConfigError, make_config
 from unstable.core import EpisodeResult
+from unstable.engines import Sampling
 from unstable.engines.adapters import load_adapter
 from unstable.engines.fused_model import FusedModel
-from unstable.engines.protocol import Sampling
-from unstable.engines.reference import __name__ as reference
 from unstable.engines.transformers_engine import TransformersEngine
 from unstable.learners.checkpoints import save_checkpoint
 from unstable.learners.policy import adapter_of, load_base, load_policy, sharing_weights
-from unstable.run import overlap
-from unstable.run.folder import RunFolder, state_step
+from unstable.run import RunFolder, state_step
+from unstable.run import start as runs
 from unstable.run.parts import begin, check
 from unstable.run.progress import Progress
 from unstable.run.start import start
@@ -138,9 +138,9 @@ def test_a_checkpoint_stays_as_long_as_a_game_is_played_with_it(tmp_path: Path, 
     )  # fmt: skip
 
     async def played() -> tuple[list[bool], dict[str, int]]:
-        parts, actor = overlap._make(config, folder, model, -1)
+        parts, actor = runs.make_sharing_parts(config, folder, model, -1)
         begin(config, parts)
-        run = overlap._Run(config, folder, parts, lambda _: None)
+        run = runs._Run(config, folder, parts, lambda _: None)
         learner, collector = parts.learner, parts.collector
         learner._step = 1
         checkpoint = learner.save_checkpoint()
@@ -196,12 +196,10 @@ def test_engine_and_learner_have_the_base_weights_once(tmp_path: Path) -> None:
 
 
 def test_weights_that_a_gpu_engine_moved_are_still_the_learners(tmp_path: Path) -> None:
-    import importlib
-
     base, tokenizer = load_base(make_model(tmp_path), CPU, torch.float32)
     before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
     trained = sharing_weights(base)
-    fused = FusedModel(base, 64, importlib.import_module(reference))
+    fused = FusedModel(base, 64, plain_kernels)
     model, _ = load_policy("", CPU, torch.float32, {}, base=(trained, tokenizer))
     adapter = adapter_of(model, "one", torch.float32)
     fused.bank.reserve(adapter, 3)

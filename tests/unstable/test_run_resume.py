@@ -16,7 +16,7 @@ from processes import wait_until
 from small_run import learned_steps, new_run
 
 from unstable.cli import main
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.run.progress import with_defaults
 from unstable.run.start import start
 

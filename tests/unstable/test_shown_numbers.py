@@ -14,12 +14,12 @@ from collector_run import Run
 from instant_actor import InstantActor, listed_move, nonsense
 
 from unstable.core import ExplorationTracker, Rating, outcome
+from unstable.dashboard import View
 from unstable.dashboard.sources import RunFiles
-from unstable.dashboard.view import View
 from unstable.evaluation import wilson
-from unstable.ratings import RATING_SYSTEMS
-from unstable.transcripts import read_games
+from unstable.samplers import RATING_SYSTEMS
 from unstable.utils.templates import extract_action
+from unstable.writers import read_games
 
 TWO, ALONE = ("TicTacToe-v0-train", 2, "qwen3-zs"), ("GuessTheNumber-v0-train", 1, "qwen3-sp")
 KEPT = 24

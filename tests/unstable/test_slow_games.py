@@ -18,7 +18,7 @@ from instant_actor import InstantActor, listed_move
 from textarena.envs.registration import ENV_REGISTRY, register
 from textarena.envs.TicTacToe.env import TicTacToeEnv
 
-from unstable.collection.jobs import DROP_TIMEOUT
+from unstable.matchmaking import DROP_TIMEOUT
 
 GAMES = 12
 DEADLINE = 30.0
@@ -88,7 +88,7 @@ def test_games_draw_the_same_whoever_else_draws(tmp_path, monkeypatch):
 def test_a_move_that_does_not_end_holds_up_no_program():
     script = """
 import asyncio, threading
-from unstable.utils.threads import in_thread
+from unstable.utils.handles import in_thread
 
 async def main():
     try:

@@ -14,7 +14,7 @@ from small_run import new_run
 from test_learner_updates import learner
 
 from unstable.buffer import StepBuffer
-from unstable.commands.train import _troubles
+from unstable.commands.train import _describe_losses
 from unstable.core import Trajectory
 from unstable.reward_transformations import SamplingRewardTransform
 from unstable.run.start import start
@@ -181,7 +181,7 @@ def test_a_state_of_single_trajectories_is_read(tmp_path: Path):
 
 def test_the_end_of_a_run_says_what_was_lost():
     steps = {"sampled": 100, "trained": 90, "left": 2, "evicted": 5, "too_long": 3, "failed": 0}
-    assert _troubles({"steps": steps}) == (
+    assert _describe_losses({"steps": steps}) == (
         "8 of 100 steps were not trained on (5 evicted, 3 too long)"
     )
-    assert _troubles({"steps": {"sampled": 9, "trained": 9, "left": 0}}) == ""
+    assert _describe_losses({"steps": {"sampled": 9, "trained": 9, "left": 0}}) == ""

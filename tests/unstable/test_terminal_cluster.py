@@ -11,8 +11,8 @@ import ray
 
 import unstable
 import unstable.trackers
+from unstable.dashboard import Source, SourceError
 from unstable.dashboard.sources import ClusterRun, find_parts
-from unstable.dashboard.view import Source, SourceError
 
 pytestmark = pytest.mark.process
 

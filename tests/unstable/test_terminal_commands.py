@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from unstable.commands.console import UsageError
+from unstable.commands import UsageError
 from unstable.commands.play import play
 from unstable.trackers import Tracker
 

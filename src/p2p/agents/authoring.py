@@ -32,7 +32,7 @@ class CheckOutcome:
     """For the reviewer."""
 
 
-def unified(before: str, after: str) -> str:
+def diff_of(before: str, after: str) -> str:
     """What changed from one text to the other, without the names of files."""
     lines = unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     return "\n".join(islice(lines, 2, None))
@@ -93,9 +93,9 @@ class CodeAuthor(ABC):
         else:
             self.code, self.author = tidy_code(code), author
             self._step("draft", ok=True, text=f"by {author}", code=self.code)
-        return self._settled(review=review)
+        return self._settle(review=review)
 
-    def _settled(self, *, review: bool) -> AuthoredCode:
+    def _settle(self, *, review: bool) -> AuthoredCode:
         """The code as it stands, checked, reviewed and ranked until it will do."""
         good = ""
         rankings = 0
@@ -221,7 +221,7 @@ class CodeAuthor(ABC):
             )
 
     def _step(self, kind: str, *, ok: bool, text: str, code: str = "", before: str = "") -> None:
-        diff = unified(before, code) if before and code else ""
+        diff = diff_of(before, code) if before and code else ""
         step = {"kind": kind, "ok": ok, "text": text, "code": code, "diff": diff}
         self.steps.append(AuthoringStep.model_validate(step))
 

@@ -73,9 +73,9 @@ def elicit(
     )
     facts = [body_facts(get_env_spec(env_id))]
     if client.model != BUILTIN:  # which reads the request alone
-        from p2p.agents.known_behaviour import unaided  # it plays: slow to import
+        from p2p.agents.screening import describe_unaided  # it plays: slow to import
 
-        facts.append(unaided(env_id))
+        facts.append(describe_unaided(env_id))
     sections = {"environment": "\n\n".join(facts)}
 
     def check(proposal: IntentProposal) -> None:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p2p.agents.judging import verdicts
-from p2p.agents.judging.episodes import episode_summary
-from p2p.agents.judging.judge_code import run_judge
-from p2p.agents.judging.verdicts import JudgedEpisode
-from p2p.agents.judging.visual import Film, film, look, synthesise
+from p2p.agents import verdicts
+from p2p.agents.judge_code import episode_summary, run_judge
+from p2p.agents.verdicts import JudgedEpisode
+from p2p.agents.visual_judge import Film, film, look, synthesise
 from p2p.inference.question import AuthenticationFailed, BudgetExhausted, InferenceError
 from p2p.training.evaluation import evaluation_seed, play_episodes, representative_episodes
 from p2p.training.policies.policy import Policy
@@ -140,7 +139,7 @@ class EpisodeJudge:
         else:
             episodes = self._measure_and_look(episodes)
         decided = [each for each in self._correct(self._settle(episodes)) if each.opinions]
-        return verdicts.judgment(
+        return verdicts.sum_up(
             decided,
             self.intent.criteria,
             strategy=self.strategy,
@@ -262,7 +261,7 @@ class EpisodeJudge:
             return episode
         if code is None or vlm is None or len(there) == 1:
             alone = self.strategy != "both"
-            return replace(episode, verdict=verdicts.single(there[0], alone=alone))
+            return replace(episode, verdict=verdicts.verdict_of_one(there[0], alone=alone))
         # Who settles it is asked only where the answer could change whether the run passes.
         disputed = self._missed(code.criteria) ^ self._missed(vlm.criteria)
         for opinion in (code, vlm):
@@ -272,7 +271,7 @@ class EpisodeJudge:
             or not missed <= disputed
             or verdicts.agree(code, vlm, self.intent.criteria)
         ):
-            return replace(episode, verdict=verdicts.merged(code, vlm))
+            return replace(episode, verdict=verdicts.merge_opinions(code, vlm))
         return replace(episode, verdict=self._synthesis(episode, code, vlm))
 
     def _synthesis(
@@ -291,7 +290,9 @@ class EpisodeJudge:
         except BudgetExhausted:
             raise
         except InferenceError as error:
-            verdict = verdicts.merged(code, vlm, confidence=verdicts.CONFIDENCE["undecided"])
+            verdict = verdicts.merge_opinions(
+                code, vlm, confidence=verdicts.CONFIDENCE["undecided"]
+            )
             note = f"The judges differ, and it could not be settled ({error})."
             return replace(verdict, diagnosis=f"{verdict.diagnosis} {note}".strip())
 
@@ -304,10 +305,10 @@ class EpisodeJudge:
         ]
         if not pairs:
             return list(episodes)
-        by, seen = verdicts.shifts(pairs), verdicts.overruling(pairs)
+        by, seen = verdicts.mean_shifts(pairs), verdicts.overruling_evidence(pairs)
         sure = sum(verdict.confidence for _, verdict in pairs) / len(pairs)
         return [
-            replace(e, verdict=replace(verdicts.corrected(e.verdict, by, seen), confidence=sure))
+            replace(e, verdict=replace(verdicts.apply_shifts(e.verdict, by, seen), confidence=sure))
             if e.verdict is not None and e.vlm is None
             else e
             for e in episodes

@@ -15,10 +15,9 @@ import numpy as np
 from p2p.agents.authoring import CheckOutcome, CodeAuthor
 from p2p.agents.builtin.judge import measurable
 from p2p.agents.builtin.judge import write_judge as write_by_rule
-from p2p.agents.judging.episodes import SUMMARY_KEYS, episode_summary, trajectory_columns
-from p2p.agents.judging.judge_code import run_judge
-from p2p.agents.known_behaviour import find_easy
+from p2p.agents.judge_code import SUMMARY_KEYS, episode_summary, run_judge, trajectory_columns
 from p2p.agents.requests import JudgeRequest
+from p2p.agents.screening import find_easy
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Criterion, Intent, JudgeOpinion
 from p2p.inference.llm_client import LLMClient

@@ -41,7 +41,8 @@ def _behave(
     payload: Mapping[str, Any], config: TrainConfig, say: Callable[[dict[str, Any]], None]
 ) -> None:
     episodes, seed = payload["episodes"], payload["seed"]
-    env = make_environment(config, episodes, payload["code"])
+    # Evaluation keeps some of the states, whatever the reward reads.
+    env = make_environment(config, episodes, payload["code"], recorded=True)
     for name in payload["behaviours"]:
         act = Policy.load(Path(payload["policy"])) if name == "previous_best" else name
         say({"type": "begun", "name": name})
@@ -99,7 +100,7 @@ def _play_scripts(
             )
         except RewardError:
             continue
-        say({"type": "swept", "name": sweep.name, "returns": result.all_returns})
+        say({"type": "paid", "name": sweep.name, "returns": result.all_returns})
 
 
 def _earn(
@@ -120,7 +121,7 @@ def _earn(
         except RewardError:
             continue
         for each, value in zip(batch, returns[:count].tolist(), strict=True):
-            say({"type": "earned", "name": each, "value": value})
+            say({"type": "paid", "name": each, "returns": [value]})
 
 
 def _training_returns(env: ScriptedEnv, reward: RewardRunner, seed: int) -> F64:

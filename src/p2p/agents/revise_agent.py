@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from p2p.agents.gradients import in_words
-from p2p.agents.judging.visual import MOTION_TRAIL, film
 from p2p.agents.requests import (
     LessonUpdate,
     PastIteration,
@@ -28,7 +26,9 @@ from p2p.agents.revise_tool_dispatch import (
     tunables,
 )
 from p2p.agents.reward_author import access
-from p2p.agents.reward_source import SHORT_DIGEST, reward_digest, violations
+from p2p.agents.reward_source import SHORT_DIGEST, find_breaches, reward_digest
+from p2p.agents.screening import describe_gradients
+from p2p.agents.visual_judge import MOTION_TRAIL, film
 from p2p.analysis.trajectory_metrics import analyze_trajectory
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (
@@ -72,11 +72,11 @@ def revise(client: LLMClient, view: SessionView, iteration: int) -> Revision:
     request = revise_request(view, iteration)
     tools = SessionTools(view, iteration)
 
-    def weighed(proposal: RevisionProposal) -> Weighed:
-        return weigh(view, iteration, proposal, tools.updates.values())
+    def assess(proposal: RevisionProposal) -> Assessment:
+        return assess_proposal(view, iteration, proposal, tools.updates.values())
 
     def check(proposal: RevisionProposal) -> None:
-        if problems := weighed(proposal).problems:
+        if problems := assess(proposal).problems:
             raise AskAgain("\n".join(problems))
 
     asked = question(
@@ -96,7 +96,7 @@ def revise(client: LLMClient, view: SessionView, iteration: int) -> Revision:
             raise
         # Of the parts, the first is the text: a model that takes no pictures can do without.
         answer = client.ask(replace(asked, prompt=asked.prompt[:1]))
-    proposal, outcome = answer.value, weighed(answer.value)
+    proposal, outcome = answer.value, assess(answer.value)
     return Revision(
         based_on=proposal.based_on,
         diagnosis=proposal.diagnosis,
@@ -144,15 +144,15 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         best_reward_code=best_view.reward_code if best_view else "",
         score=node.score,
         pass_threshold=view.loop.pass_threshold,
-        criterion_scores=tuple(map(_brief, judgment.criteria)),
+        criterion_scores=tuple(map(_shorten_score, judgment.criteria)),
         failure_tags=judgment.failure_tags,
         diagnosis=judgment.diagnosis[:4000],
-        judged=_judged(run, judgment),
+        judged=_describe_checkpoint(run, judgment),
         dynamics=run.dynamics().text() if run else _NEVER_RUN,
         terms=term_statistics(run, judgment.step) if run else (),
-        screening=in_words(current.reward.gradients) if current.reward else "",
-        learning_curve=_thinned(run.curve) if run else (),
-        training_curve=_thinned(run.training_curve) if run else (),
+        screening=describe_gradients(current.reward.gradients) if current.reward else "",
+        learning_curve=_thin_curve(run.curve) if run else (),
+        training_curve=_thin_curve(run.training_curve) if run else (),
         still_improving=_still_improving(run),
         hyperparameters=tunables(current.config),
         bounds={
@@ -193,7 +193,7 @@ def _still_improving(run: RunView | None) -> bool | None:
     return states.get(run.dynamics().returns.state) if run else None
 
 
-def _thinned(curve: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+def _thin_curve(curve: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
     """Evenly, with the first, the last and the highest point; four digits of each."""
     if len(curve) > _MOST_POINTS:
         last = len(curve) - 1
@@ -203,14 +203,14 @@ def _thinned(curve: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], .
     return tuple((step, rounded(value)) for step, value in curve)
 
 
-def _brief(score: CriterionScore) -> CriterionScore:
+def _shorten_score(score: CriterionScore) -> CriterionScore:
     """With as many digits as anybody reads."""
     numbers = {"score": score.score, "std": score.std, "value": score.value}
     update = {name: value and rounded(value) for name, value in numbers.items()}
     return score.model_copy(update=update)
 
 
-def _judged(run: RunView | None, judgment: JudgmentResult) -> str:
+def _describe_checkpoint(run: RunView | None, judgment: JudgmentResult) -> str:
     if run is None or judgment.step is None:
         return ""
     parts = (
@@ -301,7 +301,7 @@ def _training_error(node: LineageNode, iteration: IterationView, judgment: Judgm
 
 
 @dataclass(frozen=True)
-class Weighed:
+class Assessment:
     """A proposal as it would be carried out."""
 
     problems: tuple[str, ...]
@@ -315,12 +315,12 @@ class Weighed:
     """What of it was not taken over, and why."""
 
 
-def weigh(
+def assess_proposal(
     view: SessionView,
     iteration: int,
     proposal: RevisionProposal,
     updates: Iterable[LessonUpdate] = (),
-) -> Weighed:
+) -> Assessment:
     """Hold a proposal after this iteration against the session.
 
     Args:
@@ -331,9 +331,9 @@ def weigh(
     """
     iterations = view.iterations
     base = iterations.get(proposal.based_on)
-    lineage, notes = _updated(view.lineage, [*updates, *proposal.lesson_updates])
-    taught, lesson = _taught(lineage, iteration, proposal, notes)
-    problems = [*_code_problems(proposal.reward_code), *_unanswered(view, proposal)]
+    lineage, notes = _update_lessons(view.lineage, [*updates, *proposal.lesson_updates])
+    taught, lesson = _learn_lesson(lineage, iteration, proposal, notes)
+    problems = [*_code_problems(proposal.reward_code), *_remark_problems(view, proposal)]
     changes: dict[str, Any] = {}
     if base is None or not base.reward_code:
         usable = [number for number, each in iterations.items() if each.reward_code]
@@ -346,7 +346,7 @@ def weigh(
         fixed = fixed_hyperparameters(view)
         free = {name: value for name, value in proposal.hp_changes.items() if name not in fixed}
         problems += base.config.tuning_problems(free)
-        after = tunables(_changed(view, base.config, proposal.hp_changes, fixed, notes))
+        after = tunables(_apply_changes(view, base.config, proposal.hp_changes, fixed, notes))
         changes = {name: value for name, value in after.items() if value != before[name]}
         digest = reward_digest(proposal.reward_code)
         alike = [
@@ -358,8 +358,8 @@ def weigh(
             same = f"iteration {alike[0]} had the same reward and hyperparameters"
             problems.append("; ".join([same, *notes]))
         movable = {name: value for name, value in after.items() if name not in fixed}
-        problems += violations(lineage.active_lessons, proposal.reward_code, movable)
-    return Weighed(tuple(problems), changes, lesson, taught.data.lessons, tuple(notes))
+        problems += find_breaches(lineage.active_lessons, proposal.reward_code, movable)
+    return Assessment(tuple(problems), changes, lesson, taught.data.lessons, tuple(notes))
 
 
 def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
@@ -368,7 +368,7 @@ def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
     return tuple(n for n in tunable if n in view.fixed) if view.loop.hp_tuning else tunable
 
 
-def _changed(
+def _apply_changes(
     view: SessionView,
     base: TrainConfig,
     asked: dict[str, Any],
@@ -388,7 +388,7 @@ def _changed(
     return config
 
 
-def _updated(lineage: Lineage, updates: Iterable[LessonUpdate]) -> tuple[Lineage, list[str]]:
+def _update_lessons(lineage: Lineage, updates: Iterable[LessonUpdate]) -> tuple[Lineage, list[str]]:
     """The lessons with other tiers; the last word on each counts."""
     lessons, notes = lineage.active_lessons, []
     last = {update.index: update for update in updates}
@@ -405,7 +405,7 @@ def _updated(lineage: Lineage, updates: Iterable[LessonUpdate]) -> tuple[Lineage
     return lineage, notes
 
 
-def _taught(
+def _learn_lesson(
     lineage: Lineage, iteration: int, proposal: RevisionProposal, notes: list[str]
 ) -> tuple[Lineage, str]:
     """The lessons with the new one; an iteration that nobody judged teaches nothing."""
@@ -433,7 +433,7 @@ def _code_problems(code: str) -> list[str]:
     return []
 
 
-def _unanswered(view: SessionView, proposal: RevisionProposal) -> list[str]:
+def _remark_problems(view: SessionView, proposal: RevisionProposal) -> list[str]:
     if not view.remarks or proposal.remarks_taken_up.strip():
         return []
     remarks = "; ".join(view.remarks)

@@ -6,22 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from p2p.agents import known_behaviour
+from p2p.agents import screening
 from p2p.agents.authoring import CheckOutcome, CodeAuthor
-from p2p.agents.gradients import (
-    JudgedPoint,
-    Place,
-    find_asked,
-    gradients,
-    judge_cheats,
-    judge_sweeps,
-    paid_cheats,
-    pay_cheats,
-    pay_sweeps,
-    speaking,
-)
-from p2p.agents.known_behaviour import Behaviour, Judged, Paid, RewardFailed
 from p2p.agents.requests import AlternativeRequest, RewardRequest
+from p2p.agents.screening import Judged, Paid, Place, RewardFailed
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, CriterionGradient, Intent
 from p2p.inference.llm_client import LLMClient
@@ -82,7 +70,7 @@ class RewardAuthor(CodeAuthor):
     definition = r"(?m)^(def\s+(reward_fn|_make_reward)\b|class\s+\w+|reward_fn\s*=)"
     previous_best: Policy | None = None
     judge: WaitForJudge | None = None
-    paid: dict[Behaviour, Paid]
+    paid: dict[str, Paid]
     """By the code that was checked last."""
 
     def request(self) -> RewardRequest:
@@ -106,12 +94,12 @@ class RewardAuthor(CodeAuthor):
         )
         self.steps, self.code = [], ""
         self._ask(self._next_turn("alternative", request), "draft")
-        return self._settled(review=False)
+        return self._settle(review=False)
 
     def sections(self) -> dict[str, str]:
         facts = [all_facts(spec_for(self.config))]
         if self.client.model != BUILTIN:  # which reads the request alone
-            facts.append(known_behaviour.unaided(self.config.env_id))
+            facts.append(screening.describe_unaided(self.config.env_id))
         return {
             "environment": "\n\n".join(facts),
             "access": access(side_info=self.config.side_info),
@@ -128,11 +116,11 @@ class RewardAuthor(CodeAuthor):
         measured = _describe(report)
         if not problems:
             try:
-                self.paid = known_behaviour.pay(code, self.config, self.previous_best)
+                self.paid = screening.pay_behaviours(code, self.config, self.previous_best)
             except RewardFailed as error:
                 problems.append(str(error))
             else:
-                measured = f"{measured}\n{known_behaviour.in_words(self.paid)}"
+                measured = f"{measured}\n{screening.describe_paid(self.paid)}"
         if is_engine(self.config.engine):
             measured += (
                 f"\nnot screened for cheats: no script can pose a robot of {self.config.engine}"
@@ -145,29 +133,33 @@ class RewardAuthor(CodeAuthor):
         if not judged:
             return ()
         try:
-            earned = pay_cheats(self.code, self.config, asked)
+            earned = screening.pay_cheats(self.code, self.config, asked)
         except RewardFailed:  # the check before it says what is wrong with a reward
             return ()
-        return paid_cheats(asked, judged, earned)
+        return screening.describe_paid_cheats(asked, judged, earned)
 
     def rank(self) -> tuple[str, ...]:
         """Compare what it pays with what the criteria say."""
-        horizon = known_behaviour.shortened(self.config).max_episode_steps or 0
-        return known_behaviour.mismatches(self.paid, self.judged, horizon=horizon)
+        horizon = screening.shorten_episodes(self.config).max_episode_steps or 0
+        return screening.find_mismatches(self.paid, self.judged, horizon=horizon)
 
     def with_gradients(self, written: Sequence[AuthoredCode]) -> tuple[AuthoredCode, ...]:
         """The rewards with how they pay along motions that a script plays, where there are some."""
         code, criteria = self.judge_code, self.intent.criteria
         if not code:
             return tuple(written)
-        judged = judge_sweeps(code, criteria, self.config)
-        told = {name: points for name, points in judged.items() if speaking(points)}
+        judged = screening.judge_sweeps(code, criteria, self.config)
+        told = {
+            name: points for name, points in judged.items() if screening.find_telling_pairs(points)
+        }
         rewards = []
         for each in written:
             found: tuple[CriterionGradient, ...] = ()
             if told and each.valid:
                 with suppress(RewardFailed):  # the check before it says what is wrong with a reward
-                    found = gradients(told, pay_sweeps(each.code, self.config, [*told]))
+                    found = screening.gradients(
+                        told, screening.pay_sweeps(each.code, self.config, [*told])
+                    )
             rewards.append(each.model_copy(update={"gradients": found}))
         return tuple(rewards)
 
@@ -177,7 +169,7 @@ class RewardAuthor(CodeAuthor):
         return (self.judge() if self.judge is not None else None) or ""
 
     @cached_property
-    def judged_cheats(self) -> tuple[Place, dict[str, JudgedPoint]]:
+    def judged_cheats(self) -> tuple[Place, dict[str, Judged]]:
         """What stands for the motion that is asked, and what the judge gives for it and cheats.
 
         Empty where there is no judge, where no script can play the environment (engines), and
@@ -186,19 +178,19 @@ class RewardAuthor(CodeAuthor):
         code, criteria = self.judge_code, self.intent.criteria
         if not code:
             return ("", 0), {}
-        judged = judge_sweeps(code, criteria, self.config, of_root=True)
-        asked = find_asked(judged)
+        judged = screening.judge_sweeps(code, criteria, self.config, of_root=True)
+        asked = screening.find_asked(judged)
         if asked is None:
             return ("", 0), {}
-        return asked, judge_cheats(code, criteria, self.config, asked)
+        return asked, screening.judge_cheats(code, criteria, self.config, asked)
 
     @cached_property
-    def judged(self) -> dict[Behaviour, Judged]:
+    def judged(self) -> dict[str, Judged]:
         """By the judge, once it is written."""
         code = self.judge_code
         if not code:
             return {}
-        return known_behaviour.judge(
+        return screening.judge_behaviours(
             code,
             self.intent.criteria,
             self.config,

@@ -87,7 +87,7 @@ _WEIGHTS = {weights}
 """
 
 
-def reweighted(code: str, factors: Mapping[str, float]) -> str | None:
+def reweight(code: str, factors: Mapping[str, float]) -> str | None:
     """The reward with each named term times its factor; None: that cannot be done to this code.
 
     Of a recipe the terms are weighed anew. Any other `reward_fn`, whose total is the sum of its
@@ -131,7 +131,7 @@ def _defines_function(code: str) -> bool:
 # --- lessons held against it ---------------------------------------------------------------------
 
 
-def violations(
+def find_breaches(
     lessons: Sequence[Lesson], code: str, hyperparameters: Mapping[str, Any]
 ) -> list[str]:
     """What a proposal does against the HARD lessons that code can check, a sentence each."""

@@ -36,7 +36,7 @@ class Trend(Record):
     """The standard error of the gain."""
 
 
-def finite(values: ArrayLike) -> Curve:
+def keep_finite(values: ArrayLike) -> Curve:
     """The finite values, flat and in order; what is no number counts as not finite."""
     try:
         numbers = np.asarray(values, dtype=np.float64).ravel()
@@ -46,7 +46,7 @@ def finite(values: ArrayLike) -> Curve:
     return numbers[np.isfinite(numbers)]
 
 
-def scaled(curve: Curve) -> tuple[Curve, float]:
+def scale_to_one(curve: Curve) -> tuple[Curve, float]:
     """The curve within -1 to 1, and its scale: sums and squares of it cannot overflow."""
     scale = float(np.abs(curve).max(initial=0.0)) or 1.0
     return curve / scale, scale
@@ -74,7 +74,7 @@ def column(lines: Lines, name: str) -> tuple[Curve, Curve]:
 
 def direction(values: ArrayLike) -> Direction:
     """Whether the second half lies clearly above or below the first, against their spread."""
-    curve = scaled(finite(values))[0]
+    curve = scale_to_one(keep_finite(values))[0]
     if len(curve) < 4:
         return "flat"
     first, second = curve[: len(curve) // 2], curve[len(curve) // 2 :]

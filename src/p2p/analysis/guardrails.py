@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from p2p.analysis import ROUNDING, Lines, block_medians, column, number, part, scaled, trend
+from p2p.analysis import ROUNDING, Lines, block_medians, column, number, part, scale_to_one, trend
 from p2p.contracts import Record
 
 DOMINANT_SHARE = 0.9
@@ -54,7 +54,7 @@ class Plateau(Record):
 def check_training_plateau(lines: Lines) -> Plateau:
     """Whether the return still moves, compared with its own range and noise."""
     steps, values = column(lines, "episodic_return")
-    values, scale = scaled(values)
+    values, scale = scale_to_one(values)
     if len(values) < _MIN_POINTS:
         return Plateau(state="unclear")
     tail = part(values, 1 - PLATEAU_TAIL, 1.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from p2p.analysis import Direction, direction, finite, scaled
+from p2p.analysis import Direction, direction, keep_finite, scale_to_one
 from p2p.contracts import Record
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class TrajectoryMetrics(Record):
 
 def analyze_trajectory(terms: Mapping[str, ArrayLike]) -> TrajectoryMetrics:
     """Mean, spread, trend and share of each term, from its values step by step."""
-    curves = {name: scaled(finite(values)) for name, values in terms.items()}
+    curves = {name: scale_to_one(keep_finite(values)) for name, values in terms.items()}
     # Sizes relative to the largest, so that shares of huge values can be added up.
     largest = max((scale for curve, scale in curves.values() if len(curve)), default=1.0)
     sizes = {

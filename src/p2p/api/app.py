@@ -15,20 +15,18 @@ from fastapi import APIRouter, FastAPI
 from fastapi.responses import FileResponse
 
 from p2p import __version__
-from p2p.api import problems
-from p2p.api.guard import LOOPBACK, Guard, new_token
-from p2p.api.routes import (
+from p2p.api import (
     benchmarks,
     catalogue,
     iterations,
     jobs,
-    labels,
     models,
-    moved,
+    problems,
     selfplay,
     sessions,
     trash,
 )
+from p2p.api.guard import LOOPBACK, Guard, new_token
 from p2p.api.state import AppState
 from p2p.scheduler.service import is_running
 from p2p.scheduler.store import Store, this_machine
@@ -40,9 +38,7 @@ if TYPE_CHECKING:
     from fastapi import Request
     from starlette.responses import Response
 
-ROUTES = (
-    sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash, labels, moved,
-)  # fmt: skip
+ROUTES = (sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash)
 STATIC = Path(__file__).parent / "static"
 PAGES = (
     "/",

@@ -1,238 +1,211 @@
-"""Benchmarks over HTTP: how what is answered is read from their folders.
-
-A case is read again only where something has changed.
-"""
+"""Benchmarks: started, watched, stopped, resumed; those of `p2p benchmark` as well."""
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import get_args
 
-from p2p.api.problems import NotFound
+from fastapi import APIRouter
+from sse_starlette import EventSourceResponse
+
+from p2p.api.live import STREAMED, Stamps, stream
+from p2p.api.problems import BadRequest, WrongState
 from p2p.api.schemas import (
     BenchmarkCase,
+    BenchmarkOptionsResponse,
+    BenchmarkPlanResponse,
     BenchmarkRunDetail,
     BenchmarkRunSummary,
-    BenchmarkStage,
-    BenchmarkState,
-    CaseState,
-    StageState,
-    fields_of,
+    ReportJob,
+    ResumeBenchmarkResponse,
+    StartBenchmarkRequest,
+    StartBenchmarkResponse,
+    StopBenchmarkResponse,
+    SuiteInfo,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
 )
-from p2p.api.views import video_at
-from p2p.benchmark.measuring import NOT_YET, truth_path
-from p2p.benchmark.planning import REPORT_FOLDER
-from p2p.benchmark.records import (
-    BENCHMARK_ID,
-    FILE,
-    Benchmark,
-    case_id,
-    case_record,
-    case_status,
-    gate_folder,
-    live_score,
-    read_benchmark,
+from p2p.api.state import AppState, State
+from p2p.benchmark.planning import plan, workload
+from p2p.benchmark.records import Benchmark, Mode
+from p2p.benchmark.running import (
+    ask_for_report,
+    cancel,
+    fitting_nodes,
+    parallel_prompts,
+    resume,
+    start,
 )
-from p2p.benchmark.report import CaseReport, Findings, case_report, findings
+from p2p.benchmark.suite import (
+    DIFFICULTIES,
+    OPTIONAL,
+    REQUIRED,
+    Case,
+    chosen,
+    load_suite,
+    parse_suite,
+    shipped_suites,
+)
+from p2p.benchmark.truth import TRUTHS
+from p2p.contracts import describe_errors
+from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from p2p.scheduler.records import JobRow, RunRow
-    from p2p.scheduler.store import Store
-
-Stamp = tuple[int | None, ...]
-_WAITS: dict[str, CaseState] = {
-    "pending": "waiting", "starting": "starting", "running": "running",
-}  # fmt: skip
-UNENDED = frozenset(_WAITS.values())
+router = APIRouter(prefix="/api/benchmarks", tags=["benchmarks"])
 
 
-@dataclass
-class _Kept:
-    """What was read of a benchmark."""
-
-    benchmark: Benchmark
-    stamp: int | None
-    cases: dict[int, tuple[Stamp, CaseReport]] = field(default_factory=dict)
-
-
-class BenchmarkReader:
-    """The benchmarks of a runs folder; any number of threads may use one."""
-
-    def __init__(self, runs_dir: Path) -> None:
-        self.runs_dir = runs_dir
-        self._kept: dict[str, _Kept] = {}
-        self._lock = threading.Lock()
-
-    def names(self) -> list[str]:
-        """Their ids, newest first; those in the trash too."""
-        names = (path.parent.name for path in self.runs_dir.glob(f"bm_*/{FILE}"))
-        return sorted((name for name in names if BENCHMARK_ID.fullmatch(name)), reverse=True)
-
-    def folder(self, benchmark_id: str) -> Path:
-        """Where it lies; raises NotFound."""
-        folder = self.runs_dir / benchmark_id
-        if (
-            not BENCHMARK_ID.fullmatch(benchmark_id)
-            or not (folder / FILE).is_file()
-            or not folder.resolve().is_relative_to(self.runs_dir.resolve())
-        ):
-            raise NotFound(f"there is no benchmark {benchmark_id!r}")
-        return folder
-
-    def benchmark(self, benchmark_id: str) -> Benchmark:
-        """What it is benchmark of; raises NotFound."""
-        with self._lock:
-            return self._open(benchmark_id, self.folder(benchmark_id)).benchmark
-
-    def _open(self, benchmark_id: str, folder: Path) -> _Kept:
-        stamp = _changed(folder / FILE)
-        kept = self._kept.get(benchmark_id)
-        if kept is None or kept.stamp != stamp:
-            benchmark = read_benchmark(folder)
-            if benchmark is None:
-                raise NotFound(f"{benchmark_id}/{FILE} cannot be read")
-            kept = self._kept[benchmark_id] = _Kept(benchmark, stamp)
-        return kept
-
-    def cases(self, benchmark_id: str, store: Store) -> list[BenchmarkCase]:
-        """All cases, as they stand now; raises NotFound."""
-        folder = self.folder(benchmark_id)
-        runs = {run.run_id: run for run in store.runs(benchmark_id)}
-        with self._lock:
-            kept = self._open(benchmark_id, folder)
-            benchmark = kept.benchmark
-            gates = tuple(
-                _changed(folder / gate_folder(stage) / "gate.json")
-                for stage in range(len(benchmark.stages) - 1)
-            )
-            reports = [self._report(kept, folder, case.number, gates) for case in benchmark.cases]
-        return [
-            _case(benchmark, folder, report, runs.get(case_id(benchmark_id, report.case.number)))
-            for report in reports
-        ]
-
-    def case(self, benchmark_id: str, number: int, store: Store) -> BenchmarkCase:
-        """One case; raises NotFound."""
-        for case in self.cases(benchmark_id, store):
-            if case.case.number == number:
-                return case
-        raise NotFound(f"benchmark {benchmark_id} has no case {number}")
-
-    def _report(self, kept: _Kept, folder: Path, number: int, gates: Stamp) -> CaseReport:
-        there = _changed(case_record(folder, number).path)
-        stamp = (there, _changed(truth_path(folder, number)), *gates)
-        before, report = kept.cases.get(number, (None, None))
-        if report is None or before != stamp or report.status == "running":  # it may have died
-            now = case_status(kept.benchmark, folder, number)
-            report = case_report(folder, now, play=False)
-            kept.cases[number] = (stamp, report)
-        return report
-
-    def summaries(self, store: Store) -> list[BenchmarkRunSummary]:
-        """All that are not in the trash, newest first."""
-        rows = []
-        for name in self.names():
-            if SessionRecord(self.runs_dir / name).read_metadata().deleted_at is None:
-                with suppress(NotFound):  # removed at this moment, or its file is damaged
-                    detail = self.detail(name, store)
-                    rows.append(BenchmarkRunSummary(**fields_of(BenchmarkRunSummary, detail)))
-        return rows
-
-    def detail(
-        self, benchmark_id: str, store: Store, cases: Sequence[BenchmarkCase] | None = None
-    ) -> BenchmarkRunDetail:
-        """All of it but the cases, which may be given where they are known; raises NotFound."""
-        benchmark, folder = self.benchmark(benchmark_id), self.folder(benchmark_id)
-        if cases is None:
-            cases = self.cases(benchmark_id, store)
-        summary = findings(benchmark, folder, cases)
-        job = store.job(benchmark_id)
-        measuring = store.run_in(f"{benchmark_id}/{REPORT_FOLDER}") is not None
-        return BenchmarkRunDetail(
-            **fields_of(Findings, summary),
-            benchmark_id=benchmark_id,
-            suite=benchmark.suite,
-            mode=benchmark.mode,
-            model=str(benchmark.options.get("model", "")),
-            state=_state(cases, summary, job),
-            created_at=benchmark.created_at,
-            counts=dict(Counter(case.state for case in cases)),
-            cost_usd=sum(case.cost_usd for case in cases),
-            unmeasured=sum(case.truth_note == NOT_YET for case in cases),
-            measuring=measuring,
-            has_job=job is not None,
-            benchmark=benchmark,
-            stages=tuple(
-                _stage(benchmark, number, cases, summary) for number in range(len(benchmark.stages))
-            ),
-            **SessionRecord(folder).read_metadata().model_dump(),
-        )
-
-
-def _case(
-    benchmark: Benchmark, folder: Path, report: CaseReport, run: RunRow | None
-) -> BenchmarkCase:
-    number = report.case.number
-    state: CaseState = report.outcome if run is None else _WAITS.get(run.state, report.outcome)
-    session_id = case_id(benchmark.benchmark_id, number)
-    working = state in ("starting", "running")
-    videos = (video_at(session_id, path.partition("/")[2]) for path in report.videos)
-    return BenchmarkCase(
-        **fields_of(CaseReport, report),
-        benchmark_id=benchmark.benchmark_id,
-        session_id=session_id,
-        state=state,
-        passed=report.outcome == "passed"
-        if report.finished and report.outcome != "unverified"
-        else None,
-        true_pass=report.truly_passed,
-        live_score=live_score(case_record(folder, number)) if working else None,
-        node=(run.node_id or "") if run else "",
-        note=run.message if run else "",
-        media=tuple(video for video in videos if video is not None),
+@router.get("/options")
+def show_options(state: State) -> BenchmarkOptionsResponse:
+    """The built-in suites with all their prompts, and the other options."""
+    with state.store() as store:
+        nodes = tuple(node.node_id for node in store.nodes() if node.enabled)
+    return BenchmarkOptionsResponse(
+        suites=tuple(SuiteInfo(name=n, cases=shipped_cases(n)) for n in sorted(shipped_suites())),
+        modes=get_args(Mode),
+        difficulties=DIFFICULTIES,
+        truths=tuple(TRUTHS),
+        columns=(*REQUIRED, *OPTIONAL),
+        nodes=nodes,
     )
 
 
-def _state(cases: Sequence[BenchmarkCase], summary: Findings, job: JobRow | None) -> BenchmarkState:
-    if any(case.state in UNENDED for case in cases):
-        return "queued" if job is not None and job.state == "pending" else "running"
-    closed = _closed(summary)
-    left = [case for case in cases if not case.finished and case.stage < closed]
-    if not left:
-        return "completed"
-    stopped = job is not None and job.counts.get("cancelled", 0) > 0
-    return "cancelled" if stopped else "incomplete"
+@lru_cache(maxsize=32)
+def shipped_cases(name: str) -> tuple[Case, ...]:
+    """The prompts of a built-in suite; checked once, which takes a while."""
+    return load_suite(name)
 
 
-def _stage(
-    benchmark: Benchmark, number: int, cases: Sequence[BenchmarkCase], summary: Findings
-) -> BenchmarkStage:
-    mine = [case for case in cases if case.stage == number]
-    ended = sum(case.state not in UNENDED for case in mine)
-    state: StageState
-    if number >= _closed(summary):
-        state = "closed"
-    elif ended == len(mine):
-        state = "ended"
-    else:
-        state = "waiting" if all(case.state == "waiting" for case in mine) else "running"
-    return BenchmarkStage(stage=number, state=state, cases=benchmark.stages[number], ended=ended)
+@router.post("", status_code=201)
+def start_benchmark(state: State, body: StartBenchmarkRequest) -> StartBenchmarkResponse:
+    """Start a suite: a session of each prompt, run by the scheduler, measured in the end."""
+    benchmark = _planned(state, body)
+    start(benchmark, state.runs_dir, report=True)
+    name = benchmark.benchmark_id
+    return StartBenchmarkResponse(benchmark_id=name, job_id=name, cases=len(benchmark.cases))
 
 
-def _closed(summary: Findings) -> float:
-    """The first stage that a gate did not let begin."""
-    return min((gate.stage + 1 for gate in summary.gates if not gate.passed), default=float("inf"))
-
-
-def _changed(path: Path) -> int | None:
+@router.post("/plan")
+def plan_benchmark(state: State, body: StartBenchmarkRequest) -> BenchmarkPlanResponse:
+    """What a suite would take in steps, time and money; nothing is started."""
+    benchmark = _planned(state, body)
     try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None
+        needed = workload(benchmark, parallel_prompts(benchmark, state.runs_dir))
+    except InferenceError as error:
+        raise BadRequest(f"P2P_PRICES: {error}") from error
+    return BenchmarkPlanResponse(workload=needed, lines=needed.lines)
+
+
+def _planned(state: AppState, body: StartBenchmarkRequest) -> Benchmark:
+    try:
+        nodes = fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores_per_run)
+        return plan(_cases(body), body.suite, body.with_models(), nodes)
+    except InferenceError as error:  # an unknown model, or a missing key
+        raise BadRequest(f"model, vlm_model: {error}") from error
+    except ValueError as error:
+        raise BadRequest(describe_errors(error)) from error
+
+
+def _cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
+    if body.csv is not None:
+        cases = parse_suite(body.csv, body.suite)
+    elif body.suite in shipped_suites():  # a name, never a file of the server's machine
+        cases = shipped_cases(body.suite)
+    else:
+        known = ", ".join(sorted(shipped_suites()))
+        raise BadRequest(f"suite: there is no {body.suite!r}, only {known}")
+    return chosen(
+        cases,
+        envs=body.filter_envs,
+        categories=body.filter_categories,
+        difficulties=body.filter_difficulties,
+    )
+
+
+@router.get("")
+def list_benchmarks(state: State) -> list[BenchmarkRunSummary]:
+    """All that are not in the trash, newest first."""
+    with state.store() as store:
+        return state.benchmarks.summaries(store)
+
+
+@router.get("/live", response_class=EventSourceResponse, responses=STREAMED)
+def live_benchmarks(state: State) -> EventSourceResponse:
+    """Server-sent events: `benchmarks`, when the list has changed."""
+
+    def look() -> Stamps:
+        with state.store() as store:
+            return {"benchmarks": state.benchmarks.summaries(store)}
+
+    return stream(state.watcher.messages("benchmarks", look))
+
+
+@router.get("/{benchmark_id}")
+def show_benchmark(state: State, benchmark_id: str) -> BenchmarkRunDetail:
+    """How far it is, and what its cases say together; nothing is measured for it."""
+    with state.store() as store:
+        return state.benchmarks.detail(benchmark_id, store)
+
+
+@router.get("/{benchmark_id}/cases")
+def list_cases(state: State, benchmark_id: str) -> list[BenchmarkCase]:
+    """Its cases, by number."""
+    with state.store() as store:
+        return state.benchmarks.cases(benchmark_id, store)
+
+
+@router.get("/{benchmark_id}/live", response_class=EventSourceResponse, responses=STREAMED)
+def live_benchmark(state: State, benchmark_id: str) -> EventSourceResponse:
+    """Server-sent events: `benchmark`, when it or one of its cases has changed."""
+    state.benchmarks.folder(benchmark_id)
+
+    def look() -> Stamps:
+        with state.store() as store:
+            cases = state.benchmarks.cases(benchmark_id, store)
+            return {"benchmark": (cases, state.benchmarks.detail(benchmark_id, store, cases))}
+
+    return stream(state.watcher.messages(f"benchmark {benchmark_id}", look))
+
+
+@router.post("/{benchmark_id}/stop")
+def stop_benchmark(state: State, benchmark_id: str) -> StopBenchmarkResponse:
+    """Cancel what has not ended; finished work stays, and it can be resumed."""
+    benchmark = state.benchmarks.benchmark(benchmark_id)
+    with state.store() as store:
+        has_job = store.job(benchmark_id) is not None
+    runs = cancel(benchmark, state.runs_dir) if has_job else 0
+    if not runs:
+        raise WrongState(f"nothing of benchmark {benchmark_id} is running")
+    return StopBenchmarkResponse(benchmark_id=benchmark_id, runs=runs)
+
+
+@router.post("/{benchmark_id}/resume")
+def resume_benchmark(state: State, benchmark_id: str) -> ResumeBenchmarkResponse:
+    """Resume the cases that have no verdict."""
+    runs = resume(_not_in_the_trash(state, benchmark_id), state.runs_dir)
+    return ResumeBenchmarkResponse(benchmark_id=benchmark_id, runs=runs)
+
+
+@router.post("/{benchmark_id}/report", status_code=202)
+def make_benchmark_report(state: State, benchmark_id: str) -> ReportJob:
+    """Measure the policies that are not measured yet, and write the report's files."""
+    job_id = ask_for_report(_not_in_the_trash(state, benchmark_id), state.runs_dir)
+    if job_id is None:
+        raise WrongState(f"benchmark {benchmark_id} is being measured")
+    return ReportJob(benchmark_id=benchmark_id, job_id=job_id)
+
+
+@router.patch("/{benchmark_id}")
+def update_benchmark(
+    state: State, benchmark_id: str, body: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    """Change its name, star or tags."""
+    record = SessionRecord(state.benchmarks.folder(benchmark_id))
+    metadata = record.update_metadata(**body.model_dump(exclude_none=True))
+    return UpdateMetadataResponse(id=benchmark_id, **metadata.model_dump(exclude={"deleted_at"}))
+
+
+def _not_in_the_trash(state: AppState, benchmark_id: str) -> Benchmark:
+    folder = state.benchmarks.folder(benchmark_id)
+    if SessionRecord(folder).read_metadata().deleted_at is not None:
+        raise WrongState(f"benchmark {benchmark_id} is in the trash: restore it first")
+    return state.benchmarks.benchmark(benchmark_id)

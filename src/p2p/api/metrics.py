@@ -1,4 +1,4 @@
-"""Training curves, short enough to draw: the many lines of a long run thinned on the server."""
+"""Training curves, short enough to draw: the server thins the many lines of a long run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from p2p.contracts import (
     Series,
 )
 from p2p.files import parse_line, read_from
-from p2p.records.run_checks import step_of
+from p2p.records.iteration_record import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class _Curve:
             for column in self.columns.values():
                 column.pop()
         for name, value in line.items():
-            if name in _META or (number := _number(value)) is None:
+            if name in _META or (number := _finite_number(value)) is None:
                 continue
             if name not in self.columns:
                 self.columns[name] = array("d", [math.nan]) * len(self.steps)
@@ -123,9 +123,9 @@ class MetricsReader:
         """The curves of one run, in at most so many points each."""
         with self._lock:
             curve = self._curve(path)
-            chosen = thinned(len(curve.steps), points)
+            chosen = thin_indices(len(curve.steps), points)
             steps = tuple(curve.steps[i] for i in chosen)
-            columns = {n: _chosen(curve.columns[n], chosen) for n in sorted(curve.columns)}
+            columns = {n: _pick_values(curve.columns[n], chosen) for n in sorted(curve.columns)}
             return RunMetricsDetail(
                 run_id=run_id,
                 total_points=len(curve.steps),
@@ -150,10 +150,10 @@ class MetricsReader:
             grid = _grid([curve.positions(axis) for curve in every])
             grid = np.unique(grid.round()) if axis == "steps" else grid
             evaluated = sorted({e.global_step for curve in every for e in curve.evaluations})
-            return [_aggregated(name, runs, axis, grid, evaluated) for name, runs in curves.items()]
+            return [_aggregate(name, runs, axis, grid, evaluated) for name, runs in curves.items()]
 
 
-def _aggregated(
+def _aggregate(
     config_id: str,
     runs: Mapping[str, _Curve],
     axis: Axis,
@@ -161,18 +161,20 @@ def _aggregated(
     evaluated: Sequence[int],
 ) -> AggregatedMetrics:
     names = sorted({name for curve in runs.values() for name in curve.columns})
-    series = {run: {n: _on_grid(c, n, axis, grid) for n in names} for run, c in runs.items()}
-    evaluations = {run: _evaluations(curve, evaluated) for run, curve in runs.items()}
-    times = _band([_times(curve, evaluated) for curve in runs.values()])
+    series = {run: {n: _interpolate(c, n, axis, grid) for n in names} for run, c in runs.items()}
+    evaluations = {run: _evaluation_means(curve, evaluated) for run, curve in runs.items()}
+    times = _mean_and_std([_seconds_at(curve, evaluated) for curve in runs.values()])
     return AggregatedMetrics(
         config_id=config_id,
         run_ids=tuple(runs),
         steps=tuple(int(step) for step in grid) if axis == "steps" else (),
         seconds=tuple(float(second) for second in grid) if axis == "time" else (),
-        series={name: _band([columns[name] for columns in series.values()]) for name in names},
+        series={
+            name: _mean_and_std([columns[name] for columns in series.values()]) for name in names
+        },
         evaluation_steps=tuple(evaluated),
         evaluation_seconds=times.mean,
-        evaluation=_band(list(evaluations.values())),
+        evaluation=_mean_and_std(list(evaluations.values())),
         seeds=tuple(
             SeedCurves(
                 run_id=run,
@@ -193,25 +195,25 @@ def _grid(positions: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     return np.linspace(first, last, GRID_POINTS)
 
 
-def thinned(count: int, points: int) -> list[int]:
+def thin_indices(count: int, points: int) -> list[int]:
     """Which of `count` to keep, evenly, the first and the last among them."""
     if count <= points:
         return list(range(count))
     return [round(i * (count - 1) / (points - 1)) for i in range(points)]
 
 
-def _chosen(column: array[float], chosen: Sequence[int]) -> tuple[float | None, ...]:
+def _pick_values(column: array[float], chosen: Sequence[int]) -> tuple[float | None, ...]:
     return tuple(None if math.isnan(column[i]) else column[i] for i in chosen)
 
 
-def _number(value: Any) -> float | None:
+def _finite_number(value: Any) -> float | None:
     """The value, if it is a number that can be drawn."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
-def _on_grid(
+def _interpolate(
     curve: _Curve, name: str, axis: Axis, grid: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     values = np.array(curve.columns.get(name, ()), dtype=np.float64)
@@ -225,7 +227,7 @@ def _on_grid(
     return column
 
 
-def _times(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:
+def _seconds_at(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:
     """When a run was at these steps; those before its first line count as that line."""
     clock = curve.positions("time")
     if not len(clock):
@@ -236,12 +238,12 @@ def _times(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:
     return at
 
 
-def _evaluations(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:
+def _evaluation_means(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:
     means = {e.global_step: e.mean_return for e in curve.evaluations}
     return np.array([means.get(step, np.nan) for step in steps], dtype=np.float64)
 
 
-def _band(rows: Sequence[NDArray[np.float64]]) -> MeanStdSeries:
+def _mean_and_std(rows: Sequence[NDArray[np.float64]]) -> MeanStdSeries:
     if not rows or not len(rows[0]):
         return MeanStdSeries(mean=(), std=())
     values = np.stack(rows)

@@ -19,7 +19,7 @@ from p2p.inference.question import (
     RateLimited,
 )
 from p2p.scheduler.store import StoreError
-from p2p.session.endings import SessionBusy
+from p2p.session.stopping import SessionBusy
 from p2p.settings import redact
 
 if TYPE_CHECKING:
@@ -61,12 +61,6 @@ class NotFound(Problem):
     """What is asked for does not exist."""
 
     status = 404
-
-
-class Moved(Problem):
-    """It is at another address, which the message names."""
-
-    status = 410
 
 
 class WrongState(Problem):

@@ -12,37 +12,33 @@ from p2p.benchmark.planning import BenchmarkRequest, Workload
 from p2p.benchmark.records import Benchmark, Mode
 from p2p.benchmark.report import CaseReport, Findings, Group
 from p2p.benchmark.suite import Case, Difficulty
-from p2p.config import LoopConfig, TrainConfig
+from p2p.config import LoopConfig
 from p2p.contracts import (
     AggregatedMetrics,
     AuthoredCode,
     Criterion,
-    CriterionScore,
     EntityMetadata,
-    EvalResult,
     Event,
     Intent,
-    IterationAggregation,
-    JudgmentResult,
     LineageData,
     MeanStdSeries,
     Record,
-    Revision,
-    RewardSpec,
     RunConfigEntry,
     RunMetricsDetail,
     Score,
     SessionAnalysis,
     SessionResult,
-    StatusLiteral,
     SteeringOrder,
-    TrainSummary,
 )
 from p2p.contracts import (
     IterationRunEntry as IterationRunEntry,
 )
-from p2p.records.loop_files import CandidateRow, SteeringTaken
+from p2p.records.session_view import Video
 from p2p.records.statuses import Outcome
+from p2p.records.summaries import IterationDetail as IterationDetail
+from p2p.records.summaries import IterationSummary as IterationSummary
+from p2p.records.summaries import LoopIterationSummary as LoopIterationSummary
+from p2p.records.summaries import SessionRow, part_of
 from p2p.scheduler.controllers import JobRequest
 from p2p.scheduler.records import BackendName, Id, NodeConfig
 from p2p.session.request import ResumeOptions, SessionRequest
@@ -72,42 +68,6 @@ Tag = Annotated[str, Field(min_length=1, max_length=50)]
 # --- sessions and iterations ----------------------------------------------------------------------
 
 
-class Video(Record):
-    """A video of an evaluation episode."""
-
-    run_id: str
-    name: str
-    step: int | None = None
-    label: str = ""
-    """p10, median or p90."""
-    url: str
-
-
-class SessionRow(EntityMetadata):
-    """A session in a list."""
-
-    session_id: str
-    prompt: str = ""
-    env_id: str = ""
-    status: StatusLiteral
-    error: str = ""
-    best_score: Score | None = None
-    confirmed_score: Score | None = None
-    unchecked_words: tuple[str, ...] = ()
-    """What the prompt asks and no criterion measures; a pass says nothing about it."""
-    best_iteration: int | None = None
-    video: Video | None = None
-    """What stands for it: the median episode of its best policy, or of its newest checkpoint."""
-    iterations: int = 0
-    max_iterations: int | None = None
-    model: str = ""
-    cost_usd: float = 0.0
-    tokens: int = 0
-    seconds: float = 0.0
-    created_at: datetime
-    updated_at: datetime
-
-
 class PendingFeedback(SteeringOrder):
     """Feedback that a session has not taken up yet."""
 
@@ -119,15 +79,15 @@ class SessionDetail(SessionRow):
     """A session, with all that its page shows at once."""
 
     phase: str
-    waiting: str = ""
-    env_reason: str = ""
-    intent: Intent | None = None
-    judge: AuthoredCode | None = None
-    config: LoopConfig | None = None
-    result: SessionResult | None = None
+    waiting: str
+    env_reason: str
+    intent: Intent | None
+    judge: AuthoredCode | None
+    config: LoopConfig | None = part_of("config", "loop")
+    result: SessionResult | None
     ground_truth: TruthResult | None = None
     """Of a case of a benchmark: what was measured on the simulator, which no agent is shown."""
-    lineage: LineageData | None = None
+    lineage: LineageData | None = Field(validation_alias="lineage_data")
     orders: tuple[PendingFeedback, ...] = ()
     """Feedback that the session has not taken up yet."""
     analysis: SessionAnalysis | None = None
@@ -139,91 +99,6 @@ class SessionDetail(SessionRow):
     """The time limit, in all, with which it resumes unless the request sets one."""
     command: str = ""
     """The same on a command line."""
-
-
-class LoopIterationSummary(Record):
-    """One iteration of the loop."""
-
-    iteration: int
-    iteration_id: str
-    status: StatusLiteral
-    progress: float | None = None
-    seconds_left: float | None = None
-    """Until all its runs are trained, at their pace so far; None: it is not training."""
-    parent: int | None = None
-    changes: str = ""
-    """Against the parent."""
-    hp_changes: dict[str, Any] = Field(default_factory=dict)
-    train: TrainConfig | None = None
-    """What every run of it begins from; configurations and seeds vary it."""
-    notes: tuple[str, ...] = ()
-    verdict: str = ""
-    """In a sentence: what was measured, and what is missing. Empty: not judged yet."""
-    intent_score: Score | None = None
-    score_std: float | None = None
-    passed: bool = False
-    """Every hard criterion is met, and no failure is tagged."""
-    unverified: bool = False
-    """It passed, and no criterion measures some words of the prompt."""
-    confirmed_score: Score | None = None
-    criteria: tuple[CriterionScore, ...] = ()
-    diagnosis: str = ""
-    failure_tags: tuple[str, ...] = ()
-    agreement: Score | None = None
-    confidence: Score | None = None
-    unavailable: dict[str, str] = Field(default_factory=dict)
-    reward: AuthoredCode | None = None
-    candidates: tuple[CandidateRow, ...] = ()
-    """The rewards that it chose from, where there were several."""
-    choice: str = ""
-    """Why it chose the one it did."""
-    reward_code: str = ""
-    reward_spec: RewardSpec = RewardSpec()
-    aggregation: IterationAggregation | None = None
-    runs: tuple[IterationRunEntry, ...] = ()
-    best_run_id: str | None = None
-    best_step: int | None = None
-    revision: Revision | None = None
-    """What the next iteration does differently."""
-    steering: SteeringTaken | None = None
-    videos: tuple[Video, ...] = ()
-
-
-class RunHyperparameters(Record):
-    """What a run was trained with."""
-
-    iteration: int
-    run_id: str
-    config: TrainConfig
-
-
-class IterationSummary(Record):
-    """A training run in a list."""
-
-    iteration_id: str
-    session_id: str
-    env_id: str = ""
-    status: StatusLiteral
-    final_episodic_return: float | None = None
-    reward_latex: str = ""
-    reward_description: str = ""
-
-
-class IterationDetail(IterationSummary):
-    """A training run, or an iteration of the loop, in full."""
-
-    config: TrainConfig | None = None
-    reward_spec: RewardSpec = RewardSpec()
-    reward_source: str = ""
-    summary: TrainSummary | None = None
-    eval_results: tuple[EvalResult, ...] = ()
-    judgment: JudgmentResult | None = None
-    candidates: tuple[CandidateRow, ...] = ()
-    """The rewards that it chose from, where there were several."""
-    choice: str = ""
-    """Why it chose the one it did."""
-    progress: float | None = None
-    videos: tuple[Video, ...] = ()
 
 
 class UpdateMetadataRequest(Record):
@@ -505,18 +380,6 @@ class BenchmarkCase(CaseReport):
     """What the scheduler has to say."""
     media: tuple[Video, ...] = ()
     """The report's videos, with their addresses."""
-
-
-class JobCase(Record):
-    """A case of any job: its run, and what it works on."""
-
-    job_id: str
-    index: int
-    run: JobRun
-    session_id: str | None = None
-    """Where the run works on a session that is there."""
-    case: BenchmarkCase | None = None
-    """Where the job is a benchmark's."""
 
 
 class BenchmarkStage(Record):

@@ -1,26 +1,29 @@
-"""What the routes share: the runs folder, its index, and how an id in an address is looked up."""
+"""What the routes share: the runs folder, its index, lookup by id, and how busy the machine is."""
 
 from __future__ import annotations
 
 import logging
-import sqlite3
+import subprocess
 import threading
 import time
+from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
+import psutil
 from fastapi import Depends, Request
 from fastapi import Path as PathParameter
 
-from p2p.api.benchmarks import BenchmarkReader
+from p2p.api.benchmark_reader import BenchmarkReader
 from p2p.api.index import SessionIndex
 from p2p.api.live import Watcher
 from p2p.api.metrics import MetricsReader
 from p2p.api.problems import NotFound
-from p2p.api.resources import ResourceHistory
-from p2p.api.views import training_runs
+from p2p.api.schemas import GpuInfo, ResourceSample
+from p2p.config import TrainConfig
 from p2p.files import is_session
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.session_view import IterationView
 from p2p.scheduler.store import Store
 from p2p.settings import resolve_session_dir
 
@@ -29,9 +32,65 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REFRESH_S = 1.0
+LISTED_S = 2.0
+"""How long a server waits with its first answer for the sessions to be read."""
 IDLE_SHARE = 10
 """After a refresh, so many times its length passes before the next one."""
+GPU_QUERY = "--query-gpu=name,utilization.gpu,memory.used,memory.total"
+KEPT = 600
+GPUS_EVERY_S = 5.0
+"""To ask for the GPUs is a process of its own: less often than the rest."""
 _logger = logging.getLogger(__name__)
+
+
+class ResourceHistory:
+    """Samples of the last minutes; whoever keeps it calls `sample` every second or so."""
+
+    def __init__(self) -> None:
+        self.core_percent: list[float] = []
+        """How busy each core was between the last two samples."""
+        self._samples: deque[ResourceSample] = deque(maxlen=KEPT)
+        self._gpus: tuple[float, ...] = ()
+        self._gpus_at = float("-inf")
+
+    def sample(self) -> None:
+        now = time.time()
+        if now - self._gpus_at >= GPUS_EVERY_S:
+            self._gpus, self._gpus_at = tuple(gpu.busy for gpu in list_gpus()), now
+        is_first = not self.core_percent
+        self.core_percent = psutil.cpu_percent(percpu=True)
+        if is_first:  # there is nothing yet that it could be a share of
+            return
+        memory = psutil.virtual_memory()
+        self._samples.append(
+            ResourceSample(
+                time=now,
+                cpu=sum(self.core_percent) / max(len(self.core_percent), 1) / 100,
+                memory=1 - memory.available / memory.total,
+                gpus=self._gpus,
+            )
+        )
+
+    def samples(self) -> list[ResourceSample]:
+        return list(self._samples)
+
+
+def list_gpus() -> tuple[GpuInfo, ...]:
+    """The GPUs that nvidia-smi lists; none where it is not installed."""
+    command = ["nvidia-smi", GPU_QUERY, "--format=csv,noheader,nounits"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    gpus = []
+    for line in output.stdout.splitlines():
+        name, *numbers = (part.strip() for part in line.split(","))
+        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
+            busy, used, total = map(int, numbers)
+            gpus.append(
+                GpuInfo(name=name, busy=busy / 100, memory_used_mb=used, memory_total_mb=total)
+            )
+    return tuple(gpus)
 
 
 class AppState:
@@ -50,33 +109,33 @@ class AppState:
         self.metrics = MetricsReader()
         self.watcher = Watcher()
         self.resources = ResourceHistory()
-        self._closing = threading.Event()
+        self._listed, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._keep_fresh, name="refresh", daemon=True)
 
     def open(self) -> None:
-        """Keep the index fresh from now on; what is on disk is in it when this returns."""
-        self.index.refresh()
+        """Keep the index fresh from now on; thousands of sessions go on being read after it."""
         self._thread.start()
+        self._listed.wait(LISTED_S)
 
     def close(self) -> None:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
-        self.index.close()
 
     def closing(self) -> bool:
         """Whether the server is about to end."""
         return self._closing.is_set()
 
     def _keep_fresh(self) -> None:
-        pause_s = REFRESH_S
+        pause_s = 0.0
         while not self._closing.wait(pause_s):
             began = time.monotonic()
             try:
                 self.resources.sample()
                 self.index.refresh()
-            except (OSError, sqlite3.Error) as error:  # a full disk, a folder that may not be read
+            except OSError as error:  # a full disk, a folder that may not be read
                 _logger.warning("the list of sessions is not up to date: %s", error)
+            self._listed.set()
             # With ten thousand sessions it takes a while: it stays a small part of the time.
             pause_s = max(REFRESH_S, IDLE_SHARE * (time.monotonic() - began))
 
@@ -99,7 +158,7 @@ class AppState:
             pass
         raise NotFound(f"there is no session {session_id!r}")
 
-    def iteration(self, session_id: str, name: str) -> IterationRecord:
+    def view(self, session_id: str, name: str) -> IterationView:
         """An iteration by its number or its folder's name; raises NotFound."""
         session = self.session(session_id)
         try:
@@ -108,15 +167,20 @@ class AppState:
             iteration = None
         if iteration is None:
             raise NotFound(f"session {session_id} has no iteration {name!r}")
-        return iteration
+        return view_of(iteration)
 
     def run(self, session_id: str, iteration: str, run_id: str) -> IterationRecord:
         """A training run; raises NotFound."""
-        record = self.iteration(session_id, iteration)
-        for run in training_runs(record):
+        view = self.view(session_id, iteration)
+        for run in view.runs:
             if run.run_id == run_id:
                 return run.record
-        raise NotFound(f"{record.iteration_id} of session {session_id} has no run {run_id!r}")
+        raise NotFound(f"{view.iteration_id} of session {session_id} has no run {run_id!r}")
+
+
+def view_of(record: IterationRecord) -> IterationView:
+    """An iteration, or a run, by itself."""
+    return IterationView(record, record.number or 0, TrainConfig())
 
 
 def _state(request: Request) -> AppState:

@@ -112,10 +112,9 @@ def plan(
 ) -> Benchmark:
     """A new benchmark; nothing is written yet.
 
-    Raises ValueError for options that no session can have, before the first one is made, and
-    InferenceError for a model that cannot be asked.
+    Raises ValueError for options that no session can have, before the first one is made.
     """
-    settings = request.with_models().options()
+    settings = request.options()
     for env_id in dict.fromkeys(case.env_id for case in cases):
         loop_config(env_id, **settings)
     staged = request.mode == "staged"

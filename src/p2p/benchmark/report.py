@@ -1,12 +1,16 @@
-"""What came of a benchmark: report.json, from which the pages for people are made."""
+"""What came of a benchmark: report.json, and the pages for people that are made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from numpy.typing import NDArray
 
 from p2p.benchmark.measuring import NotPlayable, TruthResult, measure
@@ -20,8 +24,20 @@ from p2p.benchmark.records import (
 )
 from p2p.benchmark.suite import DIFFICULTIES, Case
 from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
+from p2p.files import save_model, write_text
 from p2p.records.statuses import Outcome
 from unstable.evaluation import wilson
+
+OUTCOMES = {
+    "passed": "passed",
+    "unverified": "unverified",
+    "not_passed": "not passed",
+    "error": "error",
+    "unfinished": "not finished",
+    "not_run": "not run",
+}
+NOTHING = "-"
+_MARKDOWN = re.compile(r"([\\|`*_<>\[\]])")
 
 
 class Rate(Record):
@@ -70,6 +86,11 @@ class CaseReport(Record):
         if self.truth is None or self.outcome == "unverified":
             return False
         return (self.outcome == "passed") != self.truth.passed
+
+    @property
+    def median_video(self) -> str:
+        """The video that stands for the case."""
+        return next((video for video in self.videos if "median" in video), self.videos[0])
 
     @property
     def truly_passed(self) -> bool | None:
@@ -273,3 +294,214 @@ def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
     last = np.cumsum(count)
     means: NDArray[np.float64] = (last - (count - 1) / 2)[place]
     return means
+
+
+# --- what a report says ---------------------------------------------------------------------------
+
+
+def rate(value: Rate) -> str:
+    """`3 of 4, 75 % (30 to 95 %)`."""
+    if value.rate is None or value.low is None or value.high is None:
+        return NOTHING
+    interval = f"({value.low:.0%} to {value.high:.0%})"
+    return f"{value.passed} of {value.total}, {value.rate:.0%} {interval}"
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def _money(value: float) -> str:
+    return f"${value:.4f}" if value else "$0"
+
+
+def _truth(case: CaseReport) -> str:
+    """What was measured, and whether that is enough."""
+    if case.truth is None:
+        return case.truth_note or ("no policy" if case.truly_passed is False else NOTHING)
+    return case.truth.text
+
+
+Columns = Mapping[str, Callable[[Any], str]]
+COSTS: Columns = {
+    "minutes": lambda row: f"{row.minutes:.1f}",
+    "tokens": lambda row: f"{row.tokens:,.0f}",
+    "cost": lambda row: _money(row.cost_usd),
+}
+GROUP_COLUMNS: Columns = {
+    "": lambda group: group.name,
+    "prompts": lambda group: str(group.cases),
+    "finished": lambda group: str(group.finished),
+    "passed (judge)": lambda group: rate(group.judged),
+    "unverified": lambda group: str(group.unverified),
+    "ground-truth pass rate": lambda group: rate(group.true),
+    "false passes": lambda group: str(group.false_passes),
+    "false fails": lambda group: str(group.false_fails),
+    "errors": lambda group: str(group.errors),
+    "mean score": lambda group: _number(group.mean_score),
+    "iterations": lambda group: f"{group.iterations:.1f}",
+    **COSTS,
+}
+CARD: Columns = {
+    "score": lambda case: _number(case.score),
+    "not checked": lambda case: ", ".join(case.unchecked_words) or NOTHING,
+    "ground truth": _truth,
+    "iterations": lambda case: str(case.iterations),
+    **COSTS,
+}
+CASE_COLUMNS: Columns = {
+    "case": lambda case: str(case.case.number),
+    "environment": lambda case: case.case.env_id,
+    "prompt": lambda case: case.case.instruction,
+    "category": lambda case: case.case.category,
+    "difficulty": lambda case: case.case.difficulty,
+    "outcome": lambda case: OUTCOMES[case.outcome],
+    **CARD,
+}
+
+
+def _about(report: BenchmarkReport) -> list[str]:
+    """What was run, and how to read it."""
+    benchmark = report.benchmark
+    options = [f"{name} {value}" for name, value in benchmark.options.items() if value != ""]
+    stages = (
+        f"{len(benchmark.stages)} stages, each after a mean score of {benchmark.gate_threshold:g}"
+        if benchmark.mode == "staged"
+        else "flat"
+    )
+    return [
+        (
+            f"{len(benchmark.cases)} prompts of {benchmark.suite}, {stages}; "
+            f"options: {', '.join(options) or 'defaults'}."
+        ),
+        (
+            "A pass is the session's own: every hard criterion is met on held-out seeds, and every "
+            "word of the prompt is measured. The ground truth is "
+            "a measurement on the simulator that knows nothing of the judges: the mean over ten "
+            "further episodes of the final policy, in plain Gymnasium."
+        ),
+        (
+            "Unverified: the judges passed it, but no criterion measures some words of the "
+            "prompt. It does not count as passed, and is not compared with the ground truth."
+        ),
+        (
+            "Rates are over prompts whose session finished, with the 95 % interval by Wilson. A "
+            "session that ended with an error counts as not passed and has a column of its own. "
+            "Minutes are of the session's own processes."
+        ),
+    ]
+
+
+def agreement(report: BenchmarkReport) -> list[str]:
+    """Judge against ground truth."""
+    counts = report.agreement
+    if not counts.compared:
+        return ["No prompt has both a verdict and a measurement yet."]
+    correlation = "There are too few different values for a rank correlation."
+    if counts.rank_correlation is not None:
+        correlation = (
+            "Rank correlation (Spearman) of the judge's score with the share of the threshold "
+            f"that is attained: {counts.rank_correlation:.2f} over {counts.correlated} prompts."
+        )
+    false_passes = _names(report, counts.false_passes)
+    false_fails = _names(report, counts.false_fails)
+    return [
+        f"Judge and ground truth agree on {counts.agreed} of {counts.compared} prompts.",
+        correlation,
+        f"False passes (the judge passed, the ground truth is missed): {false_passes}.",
+        f"False fails (the ground truth is met, the judge did not pass): {false_fails}.",
+        f"Unverified: {_names(report, counts.unverified)}.",
+    ]
+
+
+def _names(report: BenchmarkReport, numbers: Sequence[int]) -> str:
+    cases = {each.case.number: each.case for each in report.cases}
+    names = [f"{cases[n].env_id} {cases[n].instruction!r}" for n in numbers]
+    return f"{len(names)}" + (f" ({'; '.join(names)})" if names else "")
+
+
+def _without_a_verdict(report: BenchmarkReport) -> list[str]:
+    """Cases that do not count, and why; and errors, which do."""
+    return [
+        f"{each.case.env_id} {each.case.instruction!r}: {OUTCOMES[each.outcome]}"
+        + (f" ({' '.join(each.message.split())[:300]})" if each.message else "")
+        for each in report.cases
+        if each.outcome in ("error", "unfinished", "not_run")
+    ]
+
+
+def _gates(report: BenchmarkReport) -> list[str]:
+    lines = []
+    for gate in report.gates:
+        verdict = "the next one began" if gate.passed else "no further stage was started"
+        missing = ", ".join(f"case {number}" for number in gate.missing)
+        lines.append(
+            f"stage {gate.stage + 1}: mean score {gate.mean_score:.2f} of {len(gate.scores)} "
+            f"prompts, threshold {gate.threshold:g}: {verdict}"
+            + (f"; without a score, counted as 0: {missing}" if missing else "")
+        )
+    return lines
+
+
+# --- report.md and report.html --------------------------------------------------------------------
+
+
+def publish(report: BenchmarkReport, folder: Path) -> tuple[Path, ...]:
+    """Write report.md, report.html and report.json; returns their paths."""
+    files = tuple(folder / f"report.{kind}" for kind in ("md", "html", "json"))
+    write_text(files[0], markdown(report))
+    write_text(files[1], page(report))
+    save_model(files[2], report)
+    return files
+
+
+def markdown(report: BenchmarkReport) -> str:
+    """The report as Markdown."""
+    return _render("report.md.jinja", report)
+
+
+def page(report: BenchmarkReport) -> str:
+    """The report as a page without scripts or anything from elsewhere, to be opened from disk."""
+    return _render("report.html.jinja", report)
+
+
+def _render(template: str, report: BenchmarkReport) -> str:
+    """Everything that a user, a model or another machine wrote is escaped."""
+    environment = Environment(
+        loader=PackageLoader("p2p.benchmark", "."),
+        autoescape=template.endswith(".html.jinja"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"plain": _plain, "link": lambda path: "./" + quote(path)}
+    groups = (
+        ("All", [report.overall]),
+        ("By difficulty", report.by_difficulty),
+        ("By environment", report.by_env),
+        ("By category", report.by_category),
+    )
+    lists = (
+        ("Judge and ground truth", agreement(report)),
+        ("Gates", _gates(report)),
+        ("Without a verdict", _without_a_verdict(report)),
+    )
+    return environment.get_template(template).render(
+        report=report,
+        about=_about(report),
+        groups=[(title, rows) for title, rows in groups if rows],
+        lists=[(title, lines) for title, lines in lists if lines],
+        group_columns=GROUP_COLUMNS,
+        case_columns=CASE_COLUMNS,
+        card=CARD,
+        outcomes=OUTCOMES,
+        number=_number,
+        size=260,
+        margin=34,
+    )
+
+
+def _plain(value: str) -> str:
+    """Text that means nothing to Markdown and stays on its line."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(value.split()))

@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from p2p.commands.console import UsageError, err, flag_names, refused, usage_errors
 from p2p.files import is_session
-from unstable.commands.console import shorten_help
+from unstable.commands import shorten_help
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -121,7 +121,7 @@ def benchmark(
         with usage_errors(flag_names(context)):
             cases = _cases(csv, request)
             nodes = fitting_nodes(folder, request.nodes, request.backend, request.cores_per_run)
-            planned = plan(cases, Path(csv).name, request, nodes)
+            planned = plan(cases, Path(csv).name, request.with_models(), nodes)
         with refused("P2P_PRICES", InferenceError):
             needed = workload(planned, parallel_prompts(planned, folder))
         if dry_run:
@@ -229,8 +229,7 @@ def _show_plan(benchmark: Benchmark, needed: Workload, *, as_json: bool) -> None
 def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
     """Make, write and print the report; returns whether some prompt has no verdict."""
     from p2p.benchmark.records import JUDGED
-    from p2p.benchmark.report import make_report
-    from p2p.benchmark.report_pages import agreement, publish, rate
+    from p2p.benchmark.report import agreement, make_report, publish, rate
 
     with err.status("measuring") as status:
         report = make_report(

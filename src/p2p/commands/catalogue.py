@@ -66,11 +66,11 @@ def envs(
     from p2p.training.env_spec import get_env_spec, list_env_ids
 
     if env_id is not None:
-        spec = _spec(env_id)
+        spec = _read_spec(env_id)
         if as_json:
             print_json(spec.model_dump(mode="json"))
         else:
-            _describe(spec)
+            _print_spec(spec)
         return
     if engine is not None and engine != "mujoco":
         _list_engine(engine, as_json=as_json)
@@ -94,7 +94,7 @@ def envs(
     out.print("p2p envs ID describes one; p2p rewards lists what they can be trained on")
 
 
-def _spec(env_id: str) -> EnvSpec:
+def _read_spec(env_id: str) -> EnvSpec:
     from p2p.config import ConfigurationError
     from p2p.training.env_spec import (
         UnknownEnvironmentError,
@@ -130,7 +130,7 @@ def _list_engine(engine: str, *, as_json: bool) -> None:
         out.print("p2p envs ID describes one; the first time, the engine starts for it")
 
 
-def _describe(spec: EnvSpec) -> None:
+def _print_spec(spec: EnvSpec) -> None:
     from p2p.training.specs import spec_text
 
     observation = Table("index", "name", "unit", "meaning", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -150,17 +150,17 @@ def _describe(spec: EnvSpec) -> None:
         ("observation: obs[..., index]", observation),
         ("action: action[..., index]", actions),
         ("info", info),
-        ("quantities: info[name] in rewards", _wrapped(spec_text.quantity_table(spec))),
-        ("joints", _wrapped(spec_text.joint_semantics(spec))),
-        ("bodies", _wrapped(spec_text.body_geometry(spec))),
-        ("state", _wrapped(spec_text.body_info(spec))),
-        ("camera", _wrapped(spec_text.camera_text(spec))),
+        ("quantities: info[name] in rewards", _wrap(spec_text.quantity_table(spec))),
+        ("joints", _wrap(spec_text.joint_semantics(spec))),
+        ("bodies", _wrap(spec_text.body_geometry(spec))),
+        ("state", _wrap(spec_text.body_info(spec))),
+        ("camera", _wrap(spec_text.camera_text(spec))),
     ):
         out.rule(f"[bold]{escape(title)}", align="left")
         out.print(content)
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     """The text for this console: what a line has no room for stands below its beginning."""
     return "\n".join(
         textwrap.fill(
@@ -284,7 +284,7 @@ def check(
         if report.findings:
             out.print(lines)
         if report.result is not None:
-            _measured(report.result)
+            _print_measured(report.result)
         out.print("[green]fit to train on[/]" if report.ok else "[red]not fit to train on[/]")
     if not report.ok:
         raise typer.Exit(1)
@@ -309,7 +309,7 @@ def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardFile, Tra
     return RewardFile(record.reward_fn_path, code, config.env_id), config
 
 
-def _measured(result: CheckResult) -> None:
+def _print_measured(result: CheckResult) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("per step", "minimum", "mean", "maximum"):
         table.add_column(title, justify="left" if title == "per step" else "right")

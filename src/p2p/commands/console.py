@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from p2p.utils.subprocess_utils import interrupt_on_sigterm
-from unstable.commands.console import (
+from unstable.commands import (
     CommandError,
     CommandGroup,
     JsonFlag,
@@ -71,7 +71,7 @@ def expected(error: Exception) -> CommandError | None:
     from p2p.sandbox import SandboxUnavailable
     from p2p.scheduler.backends import BackendError
     from p2p.scheduler.store import StoreError
-    from p2p.session.endings import status_of
+    from p2p.session.stopping import status_of
     from p2p.training.runner import TrainingFailed
 
     match error:

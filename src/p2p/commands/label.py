@@ -87,13 +87,13 @@ def label(
     elif video is not None and score is not None:
         by_id = {each.video_id: each for each in videos}
         name = find_name(video, sorted(by_id), "--video", record.path, noun="video")
-        _keep(record, by_id[name], score, who, note)
+        _save_score(record, by_id[name], score, who, note)
     elif sys.stdin.isatty() and not as_json:
-        _ask(record, videos, who)
-    _tell(record, who, as_json=as_json)
+        _ask_for_scores(record, videos, who)
+    _print_comparison(record, who, as_json=as_json)
 
 
-def _keep(
+def _save_score(
     record: SessionRecord, video: LabelledVideo, score: float, annotator: str, note: str
 ) -> None:
     from p2p.files import UnreadableError
@@ -105,7 +105,7 @@ def _keep(
     rewrite_report(record)
 
 
-def _ask(record: SessionRecord, videos: list[LabelledVideo], annotator: str) -> None:
+def _ask_for_scores(record: SessionRecord, videos: list[LabelledVideo], annotator: str) -> None:
     from p2p.session.labels import blind_copy
 
     left = [v for v in videos if annotator not in {each.annotator for each in v.labels}]
@@ -126,10 +126,10 @@ def _ask(record: SessionRecord, videos: list[LabelledVideo], annotator: str) -> 
         if score is not None and not 0 <= score <= 1:
             err.print(f"{escape(text)} is no number from 0 to 1: skipped")
         elif score is not None:
-            _keep(record, video, score, annotator, "")
+            _save_score(record, video, score, annotator, "")
 
 
-def _tell(record: SessionRecord, annotator: str, *, as_json: bool) -> None:
+def _print_comparison(record: SessionRecord, annotator: str, *, as_json: bool) -> None:
     """What there is to score, and how the scores compare with the judges'."""
     from p2p.records.session_view import SessionView
     from p2p.session.labels import blind_copy, compare, labelled_videos

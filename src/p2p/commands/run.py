@@ -232,8 +232,7 @@ def _work(
 @contextmanager
 def _busy_or_unreadable(record: SessionRecord) -> Iterator[None]:
     from p2p.records.statuses import EXIT_BUSY
-    from p2p.session.endings import SessionBusy
-    from p2p.session.stopping import command_name
+    from p2p.session.stopping import SessionBusy, command_name
 
     try:
         yield

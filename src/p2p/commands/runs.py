@@ -141,10 +141,10 @@ def play(
     played = _replay(record, config, checkpoint, step, 1, seed)
     value = played.result.mean_return
     wanted = has_display() and output is None if window is None else window
-    if wanted and _show(config, played, or_film=window is None):
+    if wanted and _play_in_window(config, played, or_film=window is None):
         report: dict[str, object] = {"video": None, "return": value}
     else:
-        frames = _film(config, played, target, size // 2 * 2)
+        frames = _write_video(config, played, target, size // 2 * 2)
         report = {"video": str(target.absolute()), "return": value, "frames": frames}
         if not as_json:
             out.print(f"return {value:,.1f}, {frames} frames: {shown(target)}", soft_wrap=True)
@@ -224,11 +224,11 @@ def open_run(
     run = iteration.best_run
     assert run is not None  # it has runs
     step = iteration.best.step if iteration.best and iteration.best.run_id == run.run_id else None
-    _say_which(iteration, run.record)
+    _print_chosen(iteration, run.record)
     return run.record, read_config(run.record, "RUN"), step
 
 
-def _say_which(iteration: IterationView, run: IterationRecord) -> None:
+def _print_chosen(iteration: IterationView, run: IterationRecord) -> None:
     score = "not judged" if iteration.score is None else f"score {iteration.score:.2f}"
     text = f"iteration {iteration.number}, {score}: {shown(run.path)}"
     err.print(escape(text), style="dim", soft_wrap=True)
@@ -275,7 +275,7 @@ def _replay(
             )
 
 
-def _show(config: TrainConfig, played: ReplayResult, *, or_film: bool) -> bool:
+def _play_in_window(config: TrainConfig, played: ReplayResult, *, or_film: bool) -> bool:
     """Play in a window until it is closed; False: there is none, and a film will do."""
     from p2p.training.video.playback import NoWindowError, play_in_window
 
@@ -292,7 +292,7 @@ def _show(config: TrainConfig, played: ReplayResult, *, or_film: bool) -> bool:
     return True
 
 
-def _film(config: TrainConfig, played: ReplayResult, target: Path, size: int) -> int:
+def _write_video(config: TrainConfig, played: ReplayResult, target: Path, size: int) -> int:
     from p2p.training.video.rendering import RenderJob, render
 
     with (

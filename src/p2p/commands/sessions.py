@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, SessionView
 
+LISTED = {"session_id", "status", "unchecked_words", "iterations", "env_id", "prompt"}
+"""Fields of `p2p sessions --json`, beside the score."""
 REVIEW_LINES = 40
 """Of a reviewer's diff; the whole of it is in reward.json."""
 
@@ -52,51 +54,35 @@ def sessions(
       p2p sessions --runs-dir /data/runs --limit 100 --json
     """
     from p2p.records.iteration_record import SessionRecord
+    from p2p.records.session_view import SessionView
+    from p2p.records.summaries import SessionRow
 
     folder = runs_folder(runs_dir)
-    rows = [_row(SessionRecord(folder / name)) for name in session_names(folder)[: -limit - 1 : -1]]
+    records = [SessionRecord(folder / name) for name in session_names(folder)[: -limit - 1 : -1]]
+    rows = [SessionRow.model_validate(SessionView(record)) for record in records]
     if as_json:
-        print_json(rows)
+        listed = [row.model_dump(mode="json", include=LISTED) for row in rows]
+        print_json(
+            [{**each, "score": row.best_score} for each, row in zip(listed, rows, strict=True)]
+        )
         return
     if not rows:
         out.print(f'no sessions in {shown(folder)} yet: p2p run "run forward fast"', soft_wrap=True)
         return
-    count = Counter(short_name(row["session_id"]) for row in rows)
+    count = Counter(short_name(row.session_id) for row in rows)
     names = [
-        short if count[short := short_name(row["session_id"])] == 1 else row["session_id"]
-        for row in rows
+        short if count[short := short_name(row.session_id)] == 1 else row.session_id for row in rows
     ]
     width = max(map(len, names))
     table = plain_table(
         "session", "status", "score", "environment", wide="prompt", first_width=width
     )
     for name, row in zip(names, rows, strict=True):
-        score = "" if row["score"] is None else f"{row['score']:.2f}"
-        table.add_row(
-            name,
-            state_text(row["status"]),
-            score,
-            row["env_id"],
-            escape(row["prompt"]),
-        )
+        score = "" if row.best_score is None else f"{row.best_score:.2f}"
+        table.add_row(name, state_text(row.status), score, row.env_id, escape(row.prompt))
     out.print(table)
-    if any(row["status"] == "unverified" for row in rows):
+    if any(row.status == "unverified" for row in rows):
         out.print("unverified: `p2p show` names the words that no criterion measures", style="dim")
-
-
-def _row(record: SessionRecord) -> dict[str, Any]:
-    from p2p.records.session_view import SessionView
-
-    view = SessionView(record)
-    return {
-        "session_id": record.session_id,
-        "status": view.status,
-        "unchecked_words": view.unchecked_words,
-        "score": view.result.score if view.result else None,
-        "iterations": len(record.iteration_records()),
-        "env_id": view.config.env_id if view.config else view.env_id,
-        "prompt": view.config.prompt if view.config else view.prompt,
-    }
 
 
 def show(
@@ -123,7 +109,7 @@ def show(
 
     record = open_session(session, runs_dir)
     if follow:
-        _watch(record)
+        _follow(record)
     now = SessionView(record)
     if criteria:
         if now.intent is None:
@@ -131,12 +117,12 @@ def show(
         typer.echo(render_criteria(now.intent.criteria), nl=False)
         return
     if as_json:
-        print_json(_as_json(record, now))
+        print_json(_as_json(now))
         return
     report(record, now)
 
 
-def _watch(record: SessionRecord) -> None:
+def _follow(record: SessionRecord) -> None:
     import time
 
     from p2p.commands.session_progress import POLL_S, SessionProgress
@@ -153,34 +139,23 @@ def _watch(record: SessionRecord) -> None:
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
-    return {
-        "session_id": record.session_id,
-        "path": str(record.path),
-        "status": now.status,
-        "unchecked_words": now.unchecked_words,
-        "error": now.error,
-        "phase": now.phase,
-        "intent": now.intent.model_dump(mode="json") if now.intent else None,
+def _as_json(now: SessionView) -> dict[str, Any]:
+    from pydantic_core import to_jsonable_python
+
+    own = ("session_id", "status", "unchecked_words", "error", "phase", "intent", "result")
+    of_iteration = ("candidates", "choice", "judgment", "confirmation", "revision")
+    value = {name: getattr(now, name) for name in own} | {
+        "path": now.record.path,
         "iterations": [
             {
-                "iteration": iteration.number,
-                "runs": [run.run_id for run in iteration.runs],
-                "candidates": [row.model_dump(mode="json") for row in iteration.candidates],
-                "choice": iteration.search.reason if iteration.search else "",
-                **{
-                    name: value.model_dump(mode="json") if value else None
-                    for name, value in (
-                        ("judgment", iteration.judgment),
-                        ("confirmation", iteration.confirmation),
-                        ("revision", iteration.revision),
-                    )
-                },
+                "iteration": each.number,
+                "runs": [run.run_id for run in each.runs],
+                **{name: getattr(each, name) for name in of_iteration},
             }
-            for iteration in now.iterations.values()
+            for each in now.iterations.values()
         ],
-        "result": now.result.model_dump(mode="json") if now.result else None,
     }
+    return dict(to_jsonable_python(value))
 
 
 def report(record: SessionRecord, now: SessionView) -> None:
@@ -211,13 +186,13 @@ def report(record: SessionRecord, now: SessionView) -> None:
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
         for iteration in now.iterations.values():
-            tree.add(_line(now, iteration, best))
+            tree.add(_iteration_text(now, iteration, best))
         out.print(tree)
-    for title, text in _places(record, now):
+    for title, text in _result_lines(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
 
-def _line(now: SessionView, iteration: IterationView, best: IterationView | None) -> str:
+def _iteration_text(now: SessionView, iteration: IterationView, best: IterationView | None) -> str:
     from p2p.session.verdict import iteration_line
 
     judged = iteration.judgment
@@ -228,7 +203,7 @@ def _line(now: SessionView, iteration: IterationView, best: IterationView | None
     tags = escape(", ".join(judged.failure_tags)) if judged else ""
     tags = f"  [dim]{tags}[/]" if tags else ""
     revision = iteration.revision
-    notes = [*_reviews(iteration), *candidate_lines(iteration)]
+    notes = [*_review_lines(iteration), *candidate_lines(iteration)]
     notes += [f"↻ {revision.changes}", *revision.notes] if revision else []
     change = "".join(f"\n[dim]{escape(line)}[/]" for line in notes)
     return f"iteration {iteration.number}{star}: {verdict}{tags}{change}"
@@ -248,7 +223,7 @@ def candidate_lines(iteration: IterationView) -> list[str]:
     return [*lines, *([f"chosen: {reason}"] if reason else [])]
 
 
-def _reviews(iteration: IterationView) -> list[str]:
+def _review_lines(iteration: IterationView) -> list[str]:
     """What a reviewer changed in the reward, as lines of a diff."""
     lines: list[str] = []
     for step in iteration.reward.steps if iteration.reward else ():
@@ -257,7 +232,7 @@ def _reviews(iteration: IterationView) -> list[str]:
     return lines
 
 
-def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
+def _result_lines(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     from p2p.session.publishing import spent_text
     from p2p.session.stopping import command_name, resume_command
 
@@ -315,10 +290,10 @@ def analyze(
     if as_json:
         print_json(analysis.model_dump(mode="json"))
         return
-    _show_analysis(analysis)
+    _print_analysis(analysis)
 
 
-def _show_analysis(analysis: SessionAnalysis) -> None:
+def _print_analysis(analysis: SessionAnalysis) -> None:
     out.print(escape(analysis.summary), soft_wrap=not out.is_terminal)
     table = plain_table("", show_header=False)
     table.add_column(ratio=1)

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from p2p.contracts import ModelCall
-from p2p.files import locked, read_bytes, write_text
+from p2p.files import free_number, read_bytes, write_text
 from p2p.inference import prices
 from p2p.inference.providers import choose_model
 from p2p.inference.question import BudgetExhausted, InferenceError
@@ -120,16 +120,18 @@ class Ledger:
 
     def _save(self, key: str, call: ModelCall, exchange: dict[str, Any]) -> tuple[ModelCall, Path]:
         """Write an exchange, secrets taken out."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder / ".lock"):
-            if not call.file:
-                number = 1 + max(map(_number, _exchange_files(self.folder)), default=0)
+        if not call.file:
+            with free_number(self.folder, self._numbers) as number:
                 role = re.sub(r"\W+", "_", call.role) or "unnamed"
                 file = f"{number:04d}_{role}.json"
                 call = call.model_copy(update={"number": number, "file": file})
-            about = {"call": call.model_dump(mode="json"), "key": key, "replay": not call.no_answer}
-            _write(self.folder / call.file, {**about, **exchange})
+                return self._save(key, call, exchange)
+        about = {"call": call.model_dump(mode="json"), "key": key, "replay": not call.no_answer}
+        _write(self.folder / call.file, {**about, **exchange})
         return call, self.folder / call.file
+
+    def _numbers(self) -> set[int]:
+        return set(map(_number, _exchange_files(self.folder)))
 
     def forget(self, roles: frozenset[str]) -> None:
         """What was answered to these roles does not serve any more."""

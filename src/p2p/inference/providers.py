@@ -170,9 +170,9 @@ def make_model(name: str, client: httpx2.AsyncClient, builtin: FunctionDef | Non
         return FunctionModel(builtin, model_name=BUILTIN)
     connection = _connection(provider, model, client)
     if provider == "vllm":
-        from p2p.inference.vllm_model import VLLMModel
+        from p2p.inference.vllm_server import make_vllm_model
 
-        return VLLMModel(model, provider=connection)
+        return make_vllm_model(model, connection)
     spoken = "openai-chat" if provider == "openai-compatible" else provider
     try:
         return infer_model(f"{spoken}:{model}", lambda _: connection)

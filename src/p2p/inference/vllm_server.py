@@ -1,30 +1,37 @@
-"""A vLLM server of our own: started, waited for, and ended with everything it has started.
+"""vLLM: its dialect, and a server of our own, ended with everything it has started.
 
 It does not outlive us: a small supervisor process ends it when we are gone, also after a kill -9.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from p2p.files import locked, open_log
-from p2p.inference import vllm_supervisor
 from p2p.inference.question import AskingCancelled, ProviderUnavailable
 from p2p.settings import get_settings, redact
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from openai.types.chat import ChatCompletionContentPartParam
+    from pydantic_ai import BinaryContent
+    from pydantic_ai.models import Model
+    from pydantic_ai.providers import Provider
 
 START_S = 600.0
 """Loading a model from a slow disk takes minutes."""
@@ -33,6 +40,24 @@ STOP_S = 30.0
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - how one is named
 _POLL_S = 0.2
 _TAIL = 2000
+
+
+def make_vllm_model(name: str, connection: Provider[Any]) -> Model:
+    """A model that vLLM serves. OpenAI's own protocol has no part for a video, vLLM's has one."""
+    from pydantic_ai.models.openai import OpenAIChatModel
+
+    class VLLMModel(OpenAIChatModel):
+        _unsupported_file_inputs = frozenset()
+
+        async def _map_binary_content_item(
+            self, item: BinaryContent
+        ) -> ChatCompletionContentPartParam:
+            if not item.is_video:
+                return await super()._map_binary_content_item(item)
+            part = {"type": "video_url", "video_url": {"url": item.data_uri}}
+            return cast("ChatCompletionContentPartParam", part)
+
+    return VLLMModel(name, provider=connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +160,7 @@ class VLLMServer:
         # It starts in another folder than the one a model's path may be meant from.
         model = str(Path(self.model).absolute()) if Path(self.model).is_dir() else self.model
         command = [program, "serve", model, "--host", self.host, "--port", str(self.port)]
-        supervisor = [sys.executable, "-I", vllm_supervisor.__file__, str(self._stop_s)]
+        supervisor = python_command("p2p.inference.vllm_server", str(self._stop_s))
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open_log(self.log) as log:
             self._supervisor = subprocess.Popen(
@@ -196,3 +221,37 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if value not in secrets or name == "VLLM_API_KEY"
     }
+
+
+# --- the supervisor's process -----------------------------------------------------------------
+
+
+def supervise(stop_s: float, command: Sequence[str]) -> None:
+    """Run the server until it ends or the owner is gone; never returns.
+
+    Standard input is a pipe. When it closes, because the owner wants it or is gone, the whole
+    process group is asked to end, and after `stop_s` killed.
+    """
+    # A handler, not SIG_IGN: the server must not inherit being deaf to it.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    owner_gone = threading.Event()
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        owner_gone.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    while server.poll() is None and not owner_gone.wait(0.05):
+        pass
+    if server.poll() is None:
+        os.killpg(0, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(stop_s)
+    sys.stdout.write(f"the server ended with {server.poll()}\n")
+    sys.stdout.flush()
+    os.killpg(0, signal.SIGKILL)  # what the server left behind, and this process
+
+
+if __name__ == "__main__":
+    supervise(float(sys.argv[1]), sys.argv[2:])

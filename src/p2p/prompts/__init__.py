@@ -76,7 +76,7 @@ def build(role: str, request: Record, **sections: str) -> tuple[str, str]:
     if set(places) != set(values):
         differ = ", ".join(sorted(set(places) ^ set(values)))
         raise PromptError(f"{role}.md: places and sections differ in {differ}")
-    return _filled(instructions, values), _filled(prompt, values)
+    return _fill(instructions, values), _fill(prompt, values)
 
 
 def request_block(role: str, request: Record) -> str:
@@ -86,7 +86,7 @@ def request_block(role: str, request: Record) -> str:
     return f'<request role="{role}">\n{text}\n</request>'
 
 
-def _filled(text: str, values: dict[str, str]) -> str:
+def _fill(text: str, values: dict[str, str]) -> str:
     # In one pass: what is filled in is never searched for places.
     return _PLACE.sub(lambda place: values[place[1]], text).strip()
 

@@ -8,6 +8,7 @@ absent or unreadable; `validate` says what is wrong.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from p2p.config import TrainConfig
@@ -28,13 +29,13 @@ from p2p.contracts import (
     TrainSummary,
 )
 from p2p.files import (
-    TEMPORARY_SUFFIX,
     UnreadableError,
     is_free,
     lines_backward,
     load_object,
     locked,
     parse_line,
+    read_bytes,
     read_lines,
     read_model,
     read_object,
@@ -59,32 +60,21 @@ from p2p.records.loop_files import (
     RewardSearch,
     SteeringTaken,
 )
-from p2p.records.run_checks import (
-    checkpoint_problems,
-    scalars_problems,
-    source_problems,
-    step_of,
-    trajectory_problems,
-    video_problems,
-)
 from p2p.records.statuses import ENDED
-from p2p.settings import check_name
+from p2p.settings import check_name, is_benchmark_case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
+RUN_NAME = re.compile(r"(?P<config>.+)_seed_\d+")
 _ITERATION = re.compile(r"iter_(\d+)")
 _TRAJECTORY = re.compile(r"trajectory_(\d+)(?:_(\w+))?\.npz")
 SILENT_S = 20.0
 """A session that gave no sign for so long, and whose lock nobody holds, is gone."""
 
-_ALSO_IN_AN_ITERATION = re.compile(
-    r"status\.lock|run\.lock|events\.jsonl\.lock|trajectory\.jsonl|tensorboard|judge_invalid\.json"
-    r"|judged|confirmed|trajectory_\d+(_\w+)?\.npz|.+\.log|.+_seed_\d+|judged_\d+"
-)
-"""Names that belong there beside those that IterationRecord declares."""
+_POLICY_FILES = ("policy.zip", "policy.safetensors")
+_MOST_LINES_NAMED = 5
 
 
 class IterationRecord(Folder):
@@ -213,7 +203,9 @@ class IterationRecord(Folder):
 
     def runs(self) -> list[IterationRecord]:
         """The runs of a loop iteration, by configuration and seed."""
-        folders = sorted((n for n in names_in(self.path) if _RUN.fullmatch(n)), key=natural_order)
+        folders = sorted(
+            (n for n in names_in(self.path) if RUN_NAME.fullmatch(n)), key=natural_order
+        )
         return [IterationRecord(self.path / n) for n in folders if is_own_folder(self.path / n)]
 
     def derive_status(self) -> StatusLiteral:
@@ -223,7 +215,7 @@ class IterationRecord(Folder):
         if self.status_path.exists():
             return self.live_status()
         if runs := self.runs():
-            return _combined([run.derive_status() for run in runs])
+            return _combine_statuses([run.derive_status() for run in runs])
         if self.read_summary() is not None:
             return "completed"
         # Metrics without a status: something ran, and nobody said how it went.
@@ -271,25 +263,27 @@ class IterationRecord(Folder):
         for file in self.model_files():
             problems += file.problems(needed=needed.get(file.path, False))
         if is_run:
-            problems += [
-                *source_problems(self.reward_fn_path),
-                *scalars_problems(self.scalars_path, needed=is_done),
-                *trajectory_problems(self.path),
-                *video_problems(self.videos_dir),
-            ]
-            for line in self.parse_scalars()[1]:
-                problems += checkpoint_problems(self.checkpoints_dir / f"step_{step_of(line)}")
-        return problems + _problems_inside(runs) + self._foreign()
+            problems += self._run_problems(is_done=is_done)
+        return problems + _problems_inside(runs)
 
-    def _foreign(self) -> list[str]:
-        """Names in the folder that do not belong there."""
-        known = {file.name.split("/")[0] for file in self.declared().values()}
-        return [
-            f"{name}: "
-            + ("left by a killed writer" if name.endswith(TEMPORARY_SUFFIX) else "foreign")
-            for name in names_in(self.path)
-            if name not in known and not _ALSO_IN_AN_ITERATION.fullmatch(name)
-        ]
+    def _run_problems(self, *, is_done: bool) -> list[str]:
+        """What is wrong with the files of a training run that are not records."""
+        name, lines, rest = "metrics/scalars.jsonl", list[bytes](), b""
+        problems = [] if self.read_reward_source().strip() else ["reward_fn.py: missing"]
+        try:
+            *lines, rest = read_bytes(self.scalars_path).split(b"\n")
+        except FileNotFoundError:
+            problems += [f"{name}: missing"] if is_done else []
+        except OSError as error:
+            problems.append(f"{name}: {error.strerror}")
+        bad = (n for n, line in enumerate(lines, 1) if step_of(parse_line(line) or {}) is None)
+        problems += [f"{name}: line {n} is not a record" for n in islice(bad, _MOST_LINES_NAMED)]
+        problems += [f"{name}: torn last line"] if rest else []
+        for line in self.parse_scalars()[1]:
+            folder = self.checkpoints_dir / f"step_{step_of(line)}"
+            missing = (each for each in _POLICY_FILES if not (folder / each).is_file())
+            problems += [f"checkpoints/{folder.name}/{each}: missing" for each in missing]
+        return problems
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -346,6 +340,12 @@ class SessionRecord(Folder):
     @property
     def session_id(self) -> str:
         return self.path.name
+
+    @property
+    def api_id(self) -> str:
+        """Its id in the API: that of a benchmark's case begins with the benchmark's."""
+        case = f"{self.path.parent.name}_{self.session_id}"
+        return case if is_benchmark_case(case) else self.session_id
 
     def iteration(self, number: int) -> IterationRecord:
         """iter_N, whether it is there or not."""
@@ -463,11 +463,19 @@ class SessionRecord(Folder):
         return problems + _problems_inside(self.iteration_records())
 
 
+def step_of(line: Mapping[str, Any]) -> int | None:
+    """The training step that a line of scalars.jsonl belongs to."""
+    step = line.get("global_step")
+    if isinstance(step, float) and step.is_integer():
+        step = int(step)
+    return step if isinstance(step, int) and not isinstance(step, bool) and step >= 0 else None
+
+
 def _problems_inside(records: list[IterationRecord]) -> list[str]:
     return [f"{record.iteration_id}/{line}" for record in records for line in record.validate()]
 
 
-def _combined(statuses: list[StatusLiteral]) -> StatusLiteral:
+def _combine_statuses(statuses: list[StatusLiteral]) -> StatusLiteral:
     """How an iteration stands whose runs stand like this."""
     for status in ("running", "paused", "queued", "pending", "stale", "unknown"):
         if status in statuses:

@@ -55,7 +55,7 @@ class Lineage:
         others = [other for other in self.data.nodes if other.iteration != node.iteration]
         nodes = tuple(sorted([*others, node], key=lambda node: node.iteration))
         data = self.data.model_copy(update={"nodes": nodes})
-        if problems := _problems(data):
+        if problems := _tree_problems(data):
             raise ValueError("; ".join(problems))
         return type(self)(data)
 
@@ -72,9 +72,9 @@ class Lineage:
         Over MAX_ACTIVE_LESSONS, the oldest of the weakest tier is retired, be it the new one.
         """
         lessons = list(self.data.lessons)
-        same = [index for index, old in enumerate(lessons) if _words(old) == _words(lesson)]
+        same = [index for index, old in enumerate(lessons) if _normalize(old) == _normalize(lesson)]
         if same:
-            lessons[same[0]] = _merged(lessons[same[0]], lesson)
+            lessons[same[0]] = _merge_lessons(lessons[same[0]], lesson)
         else:
             lessons.append(lesson)
         while len(active := _active_places(lessons)) > MAX_ACTIVE_LESSONS:
@@ -111,7 +111,7 @@ class Lineage:
             data = load_model(path, LineageData) or LineageData()
         except UnreadableError as error:
             raise UnreadableError(f"{path}: {error}") from None
-        if problems := _problems(data):
+        if problems := _tree_problems(data):
             raise UnreadableError(f"{path}: {'; '.join(problems)}")
         return cls(data)
 
@@ -119,7 +119,7 @@ class Lineage:
         save_model(path, self.data)
 
 
-def _problems(data: LineageData) -> list[str]:
+def _tree_problems(data: LineageData) -> list[str]:
     """Why these nodes are no tree in which parents come before their children."""
     numbers = [node.iteration for node in data.nodes]
     twice = sorted({number for number in numbers if numbers.count(number) > 1})
@@ -136,12 +136,12 @@ def _active_places(lessons: Sequence[Lesson]) -> list[int]:
     return [index for index, lesson in enumerate(lessons) if lesson.tier != "RETIRED"]
 
 
-def _words(lesson: Lesson) -> str:
+def _normalize(lesson: Lesson) -> str:
     """Two lessons with the same words and numbers are one."""
     return " ".join(re.findall(r"[\w.+-]*\w", lesson.text.casefold()))
 
 
-def _merged(old: Lesson, new: Lesson) -> Lesson:
+def _merge_lessons(old: Lesson, new: Lesson) -> Lesson:
     stronger = max(old, new, key=lambda lesson: _STRENGTH[lesson.tier])
     again = f"learnt again in iteration {new.learned_at}" if old.tier == "RETIRED" else ""
     return old.model_copy(

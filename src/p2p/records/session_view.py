@@ -1,6 +1,7 @@
 """A session as its files show it: one reading for agents, loop, terminal, API and benchmark.
 
-`SessionView(record)` has `iterations`, each an `IterationView` with `runs`, each a `RunView`. What
+`SessionView(record)` has `iterations`, each an `IterationView` with `runs`, each a `RunView`;
+`p2p.records.summaries` has what of them is listed and sent. What
 is absent or cannot be read is None or empty, so that a session can be looked at in any state;
 lineage.json alone must be whole if it is there. A file is read when it is first asked for and kept:
 who wants to know what has changed makes a new view. Nothing here writes.
@@ -12,27 +13,39 @@ the terminal, the dashboard and a second terminal all see the same, also after a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from p2p.analysis import number
 from p2p.analysis.training_dynamics import TrainingDynamics, analyze_training
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (
     AuthoredCode,
+    EntityMetadata,
+    EvalResult,
     Intent,
     IterationAggregation,
     JudgmentResult,
+    LineageData,
+    Record,
     Revision,
+    RewardSpec,
     SessionConfig,
     SessionResult,
     StatusLiteral,
+    TrainSummary,
 )
 from p2p.event_log import last_event
-from p2p.files import read_model
-from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.files import is_session, read_model
+from p2p.records.folder import EVALUATION_VIDEO
+from p2p.records.iteration_record import RUN_NAME, IterationRecord, SessionRecord, step_of
 from p2p.records.lineage import Lineage
 from p2p.records.loop_files import (
     BestRun,
@@ -42,7 +55,6 @@ from p2p.records.loop_files import (
     SteeringTaken,
     candidate_rows,
 )
-from p2p.records.run_checks import step_of
 from p2p.records.statuses import ENDED, UNFINISHED, Outcome
 from p2p.records.upstream import UpstreamHistory, read_judgment
 
@@ -55,6 +67,32 @@ SETTLED_SHARE, SETTLED_S = 0.03, 10.0
 """Of a run's steps, or seconds: before that, its rate is one of starting and compiling."""
 
 
+class Video(Record):
+    """A video of an evaluation episode."""
+
+    run_id: str
+    name: str
+    step: int | None = None
+    label: str = ""
+    """p10, median or p90."""
+    url: str
+
+    @classmethod
+    def at(cls, path: Path) -> Video:
+        """The video of a run, by its path; an iteration of `p2p train` is a run itself."""
+        run = path.parent.parent
+        iteration = run if is_session(run.parent) else run.parent
+        session = SessionRecord(iteration.parent).api_id
+        match = EVALUATION_VIDEO.fullmatch(path.name)
+        return cls(
+            run_id=run.name,
+            name=path.name,
+            step=int(match[1]) if match else None,
+            label=match[2] if match else "",
+            url=f"/api/sessions/{session}/iterations/{iteration.name}/runs/{run.name}/videos/{path.name}",
+        )
+
+
 @dataclass(frozen=True)
 class RunView:
     """One training run."""
@@ -64,6 +102,12 @@ class RunView:
     @property
     def run_id(self) -> str:
         return self.record.iteration_id
+
+    @property
+    def config_id(self) -> str:
+        """The configuration in its name; empty for a run of `p2p train`."""
+        name = RUN_NAME.fullmatch(self.run_id)
+        return name["config"] if name else ""
 
     @cached_property
     def status(self) -> StatusLiteral:
@@ -77,6 +121,18 @@ class RunView:
     @cached_property
     def config(self) -> TrainConfig | None:
         return self.record.config.read()
+
+    @property
+    def seed(self) -> int | None:
+        return self.config.seed if self.config else None
+
+    @cached_property
+    def summary(self) -> TrainSummary | None:
+        return self.record.read_summary()
+
+    @property
+    def final_return(self) -> float | None:
+        return self.summary.final_episodic_return if self.summary else None
 
     @property
     def total_timesteps(self) -> int:
@@ -100,6 +156,31 @@ class RunView:
     def judgment(self) -> JudgmentResult | None:
         """Of the checkpoint that stands for the run."""
         return read_judgment(self.record.judgment_path)
+
+    @property
+    def score(self) -> float | None:
+        """By the judges; None: not judged."""
+        return self.judgment.intent_score if self.judgment else None
+
+    @property
+    def checkpoint_scores(self) -> dict[int, float | None]:
+        """Of the checkpoints judged on the way, by step."""
+        judgments = self.record.read_streaming().items()
+        return {step: judgment.intent_score for step, judgment in judgments}
+
+    @property
+    def videos(self) -> tuple[Video, ...]:
+        names = self.record.video_filenames()
+        return tuple(Video.at(self.record.videos_dir / name) for name in names)
+
+    @property
+    def evaluations(self) -> tuple[EvalResult, ...]:
+        """All of them but those that are none of ours."""
+        results = []
+        for line in self._scalars[1]:
+            with suppress(ValidationError):
+                results.append(EvalResult.model_validate(line))
+        return tuple(results)
 
     @cached_property
     def checkpoint_judgments(self) -> dict[int, JudgmentResult]:
@@ -195,9 +276,37 @@ class IterationView:
     remembered: JudgmentResult | None = None
     """Its verdict by the history of a session that is not ours."""
 
+    @property
+    def iteration_id(self) -> str:
+        return self.record.iteration_id
+
+    @property
+    def session_id(self) -> str:
+        """Of the session in the API; of an iteration or a run of one."""
+        parent = self.record.path.parent
+        return SessionRecord(parent if is_session(parent) else parent.parent).api_id
+
+    @cached_property
+    def status(self) -> StatusLiteral:
+        return self.record.derive_status()
+
+    @cached_property
+    def progress(self) -> float | None:
+        """The share of the training steps that is done; None where nothing says how many."""
+        return self.record.compute_progress()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until all its runs are trained, at their pace so far; None: it is not training."""
+        return training_left(self.runs, self.search)
+
     @cached_property
     def plan(self) -> IterationPlan | None:
         return self.record.plan.read()
+
+    @cached_property
+    def reward_spec(self) -> RewardSpec:
+        return self.record.read_reward_spec()
 
     @cached_property
     def reward(self) -> AuthoredCode | None:
@@ -225,6 +334,11 @@ class IterationView:
         """How it chose its reward; None where there was one."""
         return self.record.search.read()
 
+    @property
+    def choice(self) -> str:
+        """Why it chose the reward it did; empty where there was one."""
+        return self.search.reason if self.search else ""
+
     @cached_property
     def candidates(self) -> tuple[CandidateRow, ...]:
         """The rewards it chose from; none where there was one."""
@@ -237,6 +351,32 @@ class IterationView:
         if not records and self.record.config.exists():
             records = [self.record]  # an iteration of `p2p train` is a run itself
         return tuple(RunView(record) for record in records)
+
+    @property
+    def listed_runs(self) -> tuple[RunView, ...]:
+        """Its runs; before there are any, itself."""
+        return self.runs or (RunView(self.record),)
+
+    @property
+    def videos(self) -> tuple[Video, ...]:
+        return tuple(video for run in self.listed_runs for video in run.videos)
+
+    @property
+    def run_config(self) -> TrainConfig | None:
+        """Of the run that stands for it, or else what its runs begin from."""
+        own = self.best_run.config if self.best_run else None
+        return own or (self.plan.train if self.plan else None)
+
+    @property
+    def env_id(self) -> str:
+        if self.run_config is not None:
+            return self.run_config.env_id
+        theirs = self.best_run.record.read_config() if self.best_run else None
+        return str((theirs or {}).get("env_id", ""))  # of another program
+
+    @property
+    def eval_results(self) -> tuple[EvalResult, ...]:
+        return self.best_run.evaluations if self.best_run else ()
 
     @cached_property
     def best(self) -> BestRun | None:
@@ -265,9 +405,14 @@ class IterationView:
         return self.record.revision.read()
 
     @cached_property
-    def steering(self) -> SteeringTaken:
+    def feedback(self) -> SteeringTaken | None:
         """The feedback taken up after this iteration."""
-        return self.record.steering.read() or SteeringTaken()
+        return self.record.steering.read()
+
+    @property
+    def steering(self) -> SteeringTaken:
+        """The same, empty where there is none."""
+        return self.feedback or SteeringTaken()
 
     @property
     def passed(self) -> bool:
@@ -316,10 +461,35 @@ class SessionView:
     record: SessionRecord
     ended: SessionResult | None = None
 
+    @property
+    def session_id(self) -> str:
+        return self.record.api_id
+
+    @cached_property
+    def metadata(self) -> EntityMetadata:
+        """What people attached to it."""
+        return self.record.read_metadata()
+
     @cached_property
     def config(self) -> SessionConfig | None:
         """What was asked for."""
         return self.record.config.read()
+
+    @property
+    def created_at(self) -> datetime:
+        return self.config.created_at if self.config else self._touched
+
+    @property
+    def updated_at(self) -> datetime:
+        status = self.record.read_status()
+        return status.updated_at if status else self._touched
+
+    @property
+    def _touched(self) -> datetime:
+        try:
+            return datetime.fromtimestamp(self.record.path.stat().st_mtime, UTC)
+        except FileNotFoundError:  # removed at this moment
+            return datetime.now(UTC)
 
     @cached_property
     def history(self) -> UpstreamHistory | None:
@@ -431,6 +601,21 @@ class SessionView:
         }
 
     @property
+    def iteration_count(self) -> int:
+        return len(self.record.iteration_records())
+
+    @property
+    def video(self) -> Video | None:
+        """The median episode of the best policy; before there is one, of the newest checkpoint."""
+        best = (self.record.path / path for path in (self.result.videos if self.result else ()))
+        if there := [Video.at(path) for path in best if path.is_file()]:
+            return _choose_video(there)
+        for record in reversed(self.record.iteration_records()):
+            if videos := IterationView(record, 0, TrainConfig()).videos:
+                return _choose_video(videos)
+        return None
+
+    @property
     def current(self) -> IterationView | None:
         return next(reversed(self.iterations.values()), None)
 
@@ -439,6 +624,11 @@ class SessionView:
         """The iteration that stands for it: by its result, else the last one."""
         number = self.result.best_iteration if self.result else None
         return self.iterations.get(number) if number is not None else self.current
+
+    @property
+    def lineage_data(self) -> LineageData | None:
+        """lineage.json; None also where it cannot be read."""
+        return self.record.lineage.read()
 
     @cached_property
     def lineage(self) -> Lineage:
@@ -478,6 +668,11 @@ class SessionView:
         everywhere = set.intersection(*(set(config.params) for config in self.loop.configs))
         changed = {name for taken in self.steering for name in taken.hp_changes}
         return frozenset({*self.loop.fixed, *everywhere, *changed})
+
+
+def _choose_video(videos: Iterable[Video]) -> Video:
+    """Of median episodes, or else of any, the one of the last step."""
+    return max(videos, key=lambda video: (video.label == "median", video.step or 0))
 
 
 def _error(record: IterationRecord | SessionRecord) -> str:

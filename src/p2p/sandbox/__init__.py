@@ -63,15 +63,15 @@ if TYPE_CHECKING:
     from p2p.sandbox.launch import run_worker as run_worker
     from p2p.sandbox.launch import start as start
     from p2p.sandbox.launch import start_gpu as start_gpu
-    from p2p.sandbox.options import LIBRARIES_BYTES as LIBRARIES_BYTES
-    from p2p.sandbox.options import UNSAFE_LOCAL_WARNING as UNSAFE_LOCAL_WARNING
-    from p2p.sandbox.options import EndReason as EndReason
-    from p2p.sandbox.options import Sandbox as Sandbox
-    from p2p.sandbox.options import SandboxExit as SandboxExit
-    from p2p.sandbox.options import SandboxUnavailable as SandboxUnavailable
-    from p2p.sandbox.options import is_unsafe_local as is_unsafe_local
-    from p2p.sandbox.options import set_unsafe_local as set_unsafe_local
-    from p2p.sandbox.options import unsafe_local_flags as unsafe_local_flags
+    from p2p.sandbox.limits import LIBRARIES_BYTES as LIBRARIES_BYTES
+    from p2p.sandbox.limits import UNSAFE_LOCAL_WARNING as UNSAFE_LOCAL_WARNING
+    from p2p.sandbox.limits import EndReason as EndReason
+    from p2p.sandbox.limits import Sandbox as Sandbox
+    from p2p.sandbox.limits import SandboxExit as SandboxExit
+    from p2p.sandbox.limits import SandboxUnavailable as SandboxUnavailable
+    from p2p.sandbox.limits import is_unsafe_local as is_unsafe_local
+    from p2p.sandbox.limits import set_unsafe_local as set_unsafe_local
+    from p2p.sandbox.limits import unsafe_local_flags as unsafe_local_flags
     from p2p.sandbox.process import SandboxedProcess as SandboxedProcess
     from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
     from p2p.sandbox.results import copy_result as copy_result
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ast_check": ("explain_problems", "find_problems"),
     "launch": ("Layers", "choose_unsafe_local", "layers", "run_worker", "start", "start_gpu"),
-    "options": (
+    "limits": (
         "LIBRARIES_BYTES", "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit",
         "SandboxUnavailable", "is_unsafe_local", "set_unsafe_local", "unsafe_local_flags",
     ),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from p2p.sandbox.options import Sandbox
+    from p2p.sandbox.limits import Sandbox
 
 _CONTROLLERS = {"memory", "pids"}
 _NAME = "p2p-sandbox"

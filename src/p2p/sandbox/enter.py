@@ -40,7 +40,7 @@ def _die_with_parent(parent_pid: int) -> None:
         os._exit(EXIT_NO_SANDBOX)
 
 
-def _volunteer_for_the_oom_killer() -> None:
+def _raise_oom_score() -> None:
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
             file.write("1000")
@@ -99,26 +99,26 @@ def _bound_addresses(spec: dict[str, Any]) -> None:
 def confine(spec: dict[str, Any]) -> dict[str, Any]:
     """Put this process in the sandbox that ``spec`` describes; returns the layers that hold."""
     folder = spec["folder"]
-    _volunteer_for_the_oom_killer()
+    _raise_oom_score()
     if spec["unsafe_local"]:
         _set_limits(spec, own_user=False)
         _die_with_parent(spec["parent_pid"])
         os.chdir(folder)
         return {"landlock_abi": 0, "seccomp": False, "namespaces": []}
-    from p2p.sandbox import kernel, landlock, namespaces, seccomp
+    from p2p.sandbox import kernel, seccomp
 
     if not seccomp.available():
         raise OSError("this kernel does not filter system calls (seccomp)")
     # A thread's name is written there, and CUDA does not start where it cannot name its threads.
     threads = [f"/proc/{os.getpid()}/task"] if spec["gpu"] else []
     size = (spec["disk_bytes"], spec["max_files"]) if spec["fixed_size"] else None
-    entered = namespaces.enter(folder, threads, size)
+    entered = kernel.enter_namespaces(folder, threads, size)
     os.chdir(folder)
     _set_limits(spec, own_user="user" in entered)
     kernel.drop_capabilities()
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     _die_with_parent(spec["parent_pid"])
-    version = landlock.restrict(
+    version = kernel.restrict_files(
         # Beside the names are the connections of the network that this process is in: its own.
         [*spec["readable"], *(threads if "network" in entered else ())],
         folder,

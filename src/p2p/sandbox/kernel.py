@@ -1,8 +1,10 @@
-"""System calls: their numbers, and the few that build the sandbox and that Python does not offer.
+"""What the kernel is asked for to build a sandbox: calls that Python lacks, and two layers.
 
-A sandboxed process gets the calls of ``ALLOWED`` unconditionally and those of ``CHECKED`` with
-conditions on their arguments (see ``seccomp``); every other call is refused. An entry reads
-"name x86_64 aarch64", with "-" where the machine has no such call.
+Landlock, a set of paths that a process may touch and cannot take off, needs no privilege. Each
+version (ABI) of it governs more: 2 links and renames between folders, 3 truncation, 4 TCP, 5 device
+ioctls, 6 signals and abstract sockets. What an older version does not govern is refused by the
+system call filter. Namespaces, with no network devices, a read-only view of the file system and a
+folder of fixed size, are defence in depth where the kernel hands them out to anyone.
 """
 
 from __future__ import annotations
@@ -11,49 +13,14 @@ import contextlib
 import ctypes
 import os
 import platform
+import resource
+import stat
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-ALLOWED = """
-    read 0 63; write 1 64; close 3 57; stat 4 -; fstat 5 80; lstat 6 -; poll 7 -; lseek 8 62;
-    mprotect 10 226; munmap 11 215; brk 12 214; rt_sigaction 13 134; rt_sigprocmask 14 135;
-    rt_sigreturn 15 139; pread64 17 67; pwrite64 18 68; readv 19 65; writev 20 66; preadv 295 69;
-    pwritev 296 70; preadv2 327 286; pwritev2 328 287; access 21 -; pipe 22 -; select 23 -;
-    sched_yield 24 124; msync 26 227; mincore 27 232; madvise 28 233; dup 32 23;
-    dup2 33 -; dup3 292 24; pause 34 -; nanosleep 35 101; getitimer 36 102; alarm 37 -; setitimer
-    38 103; getpid 39 172; sendfile 40 71; exit 60 93; exit_group 231 94; uname 63 160; flock 73
-    32; fsync 74 82; fdatasync 75 83; ftruncate 77 46; getdents 78 -; getdents64 217 61; getcwd 79
-    17; chdir 80 49; fchdir 81 50; rename 82 -; renameat 264 38; renameat2 316 276; mkdir 83 -;
-    mkdirat 258 34; rmdir 84 -; creat 85 -; unlink 87 -; unlinkat 263 35; readlink 89 -;
-    readlinkat 267 78; umask 95 166; gettimeofday 96 169; getrlimit 97 163; getrusage 98 165;
-    sysinfo 99 179; times 100 153; getuid 102 174; getgid 104 176; geteuid 107 175; getegid 108
-    177; getppid 110 173; getpgrp 111 -; getpgid 121 155; getsid 124 156; getgroups 115 158;
-    getresuid 118 148; getresgid 120 150; capget 125 90; rt_sigpending 127 136; rt_sigtimedwait
-    128 137; rt_sigsuspend 130 133; sigaltstack 131 132; statfs 137 43; fstatfs 138 44;
-    getpriority 140 141; sched_getparam 143 121; sched_getscheduler 145 120;
-    sched_get_priority_max 146 125; sched_get_priority_min 147 126; sched_rr_get_interval 148 127;
-    mlock 149 228; munlock 150 229; mlock2 325 284; arch_prctl 158 -; gettid 186 178; futex 202
-    98; sched_getaffinity 204 123; epoll_create 213 -; epoll_create1 291 20; epoll_wait 232 -;
-    epoll_pwait 281 22; epoll_pwait2 441 441; epoll_ctl 233 21; set_tid_address 218 96;
-    restart_syscall 219 128; fadvise64 221 223; timer_create 222 107; timer_settime 223 110;
-    timer_gettime 224 108; timer_getoverrun 225 109; timer_delete 226 111; clock_gettime 228 113;
-    clock_getres 229 114; clock_nanosleep 230 115; newfstatat 262 79; pselect6 270 72; ppoll 271
-    73; set_robust_list 273 99; splice 275 76; tee 276 77; sync_file_range 277 84;
-    timerfd_create 283 85; timerfd_settime 286 86; timerfd_gettime 287 87; eventfd 284 -;
-    eventfd2 290 19; pipe2 293 59; getcpu 309 168; getrandom 318 278; copy_file_range 326 285;
-    statx 332 291; rseq 334 293; membarrier 324 283; faccessat 269 48; faccessat2 439 439; mbind
-    237 235; set_mempolicy 238 237; get_mempolicy 239 236; pkey_mprotect 329 288; pkey_alloc 330
-    289; pkey_free 331 290; time 201 -; futex_waitv 449 449; readahead 187 213
-"""
-
-CHECKED = """
-    kill 62 129; tgkill 234 131; rt_sigqueueinfo 129 138; rt_tgsigqueueinfo 297 240; clone 56 220;
-    mmap 9 222; prctl 157 167; ioctl 16 29; fcntl 72 25; prlimit64 302 261; close_range 436 436;
-    open 2 -; openat 257 56; mremap 25 216; fallocate 285 47; socket 41 198
-"""
-
-# Besides, for a process that computes on a GPU: CUDA does not start without it.
-GPU_ALLOWED = """
-    memfd_create 319 279; bind 49 200; listen 50 201
-"""
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 # What the sandbox itself calls on its way in; refused to the code that runs afterwards.
 SETUP = """
@@ -146,3 +113,218 @@ def drop_capabilities() -> None:
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     version_3_self = ctypes.create_string_buffer(b"\x22\x05\x08\x20" + bytes(4), 8)
     syscall("capset", version_3_self, ctypes.create_string_buffer(24))
+
+
+# --- Landlock: which files can be opened ------------------------------------------------------
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE = (1 << i for i in (0, 1, 2, 3, 5))
+_MAKE_DIR, _MAKE_REG, _TRUNCATE, _IOCTL_DEVICE = (1 << i for i in (7, 8, 14, 15))
+
+_READ = _READ_FILE | _READ_DIR
+# Folders can be made, and neither removed nor renamed (bit 4), and no file can move to another one
+# (bit 13): what changes its place while the parent counts would be counted nowhere.
+_OWN = _READ | _WRITE_FILE | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _TRUNCATE
+_DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
+
+# How many file system rights each ABI knows, by index; later ones added no file rights.
+_FS_RIGHTS_BY_ABI = (0, 13, 14, 15, 15, 16)
+_NET_BIND_AND_CONNECT_TCP = 3
+_SCOPE_SOCKETS_AND_SIGNALS = 3
+_RULE_PATH_BENEATH = 1
+_CREATE_RULESET_VERSION = 1
+
+
+def landlock_abi() -> int:
+    """The kernel's Landlock version; 0 where it has none or has it switched off."""
+    try:
+        return syscall("landlock_create_ruleset", None, 0, _CREATE_RULESET_VERSION)
+    except OSError:
+        return 0
+
+
+def _ruleset(version: int) -> int:
+    rights = (1 << _FS_RIGHTS_BY_ABI[min(version, len(_FS_RIGHTS_BY_ABI) - 1)]) - 1
+    words = [rights]
+    if version >= 4:
+        words.append(_NET_BIND_AND_CONNECT_TCP)
+    if version >= 6:
+        words.append(_SCOPE_SOCKETS_AND_SIGNALS)
+    attributes = ctypes.create_string_buffer(struct.pack(f"={len(words)}Q", *words), 8 * len(words))
+    return syscall("landlock_create_ruleset", attributes, 8 * len(words), 0)
+
+
+def _allow(ruleset: int, path: str, rights: int, version: int) -> None:
+    known = (1 << _FS_RIGHTS_BY_ABI[min(version, len(_FS_RIGHTS_BY_ABI) - 1)]) - 1
+    try:
+        beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # what is not there needs no permission
+    try:
+        rights &= known if os.path.isdir(path) else known & _FILE_RIGHTS  # noqa: PTH112
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, beneath), 12)
+        syscall("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, rule, 0)
+    finally:
+        os.close(beneath)
+
+
+def restrict_files(
+    readable: Iterable[str],
+    folder: str,
+    *,
+    listable: Iterable[str] = (),
+    writable: Iterable[str] = (),
+    devices: Iterable[str] = (),
+) -> int:
+    """Confine this thread, and what it starts, to reading ``readable`` and owning ``folder``.
+
+    Of ``listable`` it sees the names, files in ``writable`` it may write that are there, and
+    ``devices`` it may read, write and control.
+
+    Call it while the process has one thread and after ``PR_SET_NO_NEW_PRIVS``. No network, no
+    signals or abstract sockets to processes outside, as far as the ABI, which is returned, goes.
+    """
+    version = landlock_abi()
+    if version < 1:
+        raise OSError("this kernel has no Landlock (Linux 5.13 has it, if it is not switched off)")
+    ruleset = _ruleset(version)
+    try:
+        for path in readable:
+            _allow(ruleset, path, _READ, version)
+        for path in listable:
+            _allow(ruleset, path, _READ_DIR, version)
+        for path in writable:
+            _allow(ruleset, path, _WRITE_FILE | _TRUNCATE, version)
+        for path in devices:
+            _allow(ruleset, path, _DEVICE, version)
+        _allow(ruleset, "/dev/null", _READ_FILE | _WRITE_FILE, version)
+        _allow(ruleset, folder, _OWN, version)
+        syscall("landlock_restrict_self", ruleset, 0)
+    finally:
+        os.close(ruleset)
+    return version
+
+
+# --- namespaces -------------------------------------------------------------------------------
+
+_NEW_MOUNT, _NEW_IPC, _NEW_USER, _NEW_NETWORK = 0x00020000, 0x08000000, 0x10000000, 0x40000000
+_BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_ATTR_READ_ONLY, _ATTR_NO_SUID, _ATTR_NO_DEVICES, _ATTR_NO_EXEC = 1, 2, 4, 8
+_NO_SUID_DEVICES_EXEC = 2 | 4 | 8
+
+
+def _set_mount_attributes(path: str, *, add: int, remove: int = 0, flags: int = 0) -> None:
+    attributes = ctypes.create_string_buffer(struct.pack("=4Q", add, remove, 0, 0), 32)
+    target = ctypes.create_string_buffer(os.fsencode(path))
+    syscall("mount_setattr", _AT_FDCWD, target, flags, attributes, 32)
+
+
+def _enter_user_namespace(others: int) -> None:
+    """Become the same user in a user namespace of its own, together with ``others``."""
+    uid, gid = os.geteuid(), os.getegid()
+    syscall("unshare", _NEW_USER | others)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
+def _seal_file_systems(folder: str, writable: Sequence[str]) -> None:
+    """Make everything read-only but ``folder`` and ``writable``, nothing in ``folder`` executable.
+
+    A shared library that was written there can then not be mapped as code.
+    """
+    for path in writable:
+        mount(path, path, _BIND)
+    _set_mount_attributes("/", add=_ATTR_READ_ONLY | _ATTR_NO_SUID, flags=_AT_RECURSIVE)
+    _set_mount_attributes(
+        folder,
+        add=_ATTR_NO_EXEC | _ATTR_NO_SUID | _ATTR_NO_DEVICES,
+        flags=_AT_RECURSIVE,
+    )
+    for path in (folder, *writable):
+        _set_mount_attributes(path, add=_ATTR_NO_EXEC, remove=_ATTR_READ_ONLY)
+
+
+def _mount_fixed_size(folder: str, disk_bytes: int, max_files: int) -> None:
+    """Mount a tmpfs over ``folder`` that is full one page and one file beyond these bounds.
+
+    What lies in the folder can be read in it: files are mounted, folders and links made again.
+    """
+    below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        links, folders, files = _entries(below)
+        page = resource.getpagesize()
+        size = (disk_bytes // page + 1) * page
+        count = max_files + 2 + len(links) + len(folders) + len(files)  # and the folder itself
+        options = f"size={size},nr_inodes={count},mode=700"
+        mount("p2p-sandbox", folder, _NO_SUID_DEVICES_EXEC, "tmpfs", options)
+        try:
+            for name in folders:
+                os.mkdir(f"{folder}/{name}")  # noqa: PTH102
+            for name, target in links.items():
+                os.symlink(target, f"{folder}/{name}")  # noqa: PTH211
+            for name in files:
+                os.close(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY))
+                mount(f"/proc/self/fd/{below}/{name}", f"{folder}/{name}", _BIND)
+        except OSError:
+            unmount(folder)
+            raise
+    finally:
+        os.close(below)
+
+
+def _entries(below: int) -> tuple[dict[str, str], list[str], list[str]]:
+    """Links with their targets, folders and plain files of an open folder, by their paths in it."""
+    links: dict[str, str] = {}
+    folders: list[str] = []
+    files: list[str] = []
+    for path, subfolders, others, descriptor in os.fwalk(".", dir_fd=below):
+        for name in (*subfolders, *others):
+            relative = os.path.normpath(f"{path}/{name}")
+            mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                links[relative] = os.readlink(name, dir_fd=descriptor)
+            elif stat.S_ISDIR(mode):
+                folders.append(relative)
+            elif stat.S_ISREG(mode):
+                files.append(relative)
+    return links, folders, files
+
+
+def enter_namespaces(
+    folder: str, writable: Sequence[str] = (), size: tuple[int, int] | None = None
+) -> list[str]:
+    """Enter what the kernel lets us enter; returns the names of the layers that hold.
+
+    "tmpfs" is one of them where ``folder`` holds no more than ``size``: bytes and files.
+    """
+    entered: list[str] = []
+    for names, flags in (
+        (("user", "mount", "ipc", "network"), _NEW_MOUNT | _NEW_IPC | _NEW_NETWORK),
+        (("user", "mount"), _NEW_MOUNT),
+    ):
+        try:
+            _enter_user_namespace(flags)
+        except OSError:
+            continue
+        entered += names
+        break
+    if "mount" in entered:
+        try:
+            mount(None, "/", _RECURSIVE | _PRIVATE)
+        except OSError:
+            entered.remove("mount")  # an empty right: some distributions give one without powers
+            return entered
+        if size is not None:
+            with contextlib.suppress(OSError):  # the parent then counts what is written
+                _mount_fixed_size(folder, *size)
+                entered.append("tmpfs")
+        if "tmpfs" not in entered:
+            with contextlib.suppress(OSError):
+                mount(folder, folder, _BIND)
+        try:
+            _seal_file_systems(folder, writable)
+        except OSError:
+            entered.remove("mount")
+    return entered

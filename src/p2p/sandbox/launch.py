@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from p2p.sandbox import enter, gpu
-from p2p.sandbox.options import (
+from p2p.sandbox.limits import (
     GIB,
     Sandbox,
     SandboxUnavailable,
@@ -395,8 +395,8 @@ def layers() -> Layers:
             with _start_process(None, {}, Sandbox(folder=Path(name))) as process:
                 answer = process.layers
         except SandboxUnavailable as error:
-            from p2p.sandbox import landlock, seccomp
+            from p2p.sandbox import kernel, seccomp
 
-            return Layers(landlock.abi(), seccomp.available(), (), problem=str(error))
+            return Layers(kernel.landlock_abi(), seccomp.available(), (), problem=str(error))
     names = tuple(answer["namespaces"])
     return Layers(answer["landlock_abi"], answer["seccomp"], names, answer["cgroup"])

@@ -1,4 +1,7 @@
-"""The parent's side of a sandboxed process: reading its lines, watching it, ending it."""
+"""The parent's side of a sandboxed process: reading its lines, watching it, ending it.
+
+What comes out of it, its output and its lines, is kept in bounded memory.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,22 @@ import signal
 import threading
 import time
 import weakref
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from p2p.sandbox import cgroup, usage
+from p2p.sandbox import cgroup, limits
 from p2p.sandbox.enter import MAX_LINE_BYTES
-from p2p.sandbox.options import SandboxExit
-from p2p.sandbox.streams import BoundedOutput, LineQueue, LineSplitter
+from p2p.sandbox.limits import SandboxExit
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from p2p.sandbox.options import EndReason, Sandbox
+    from p2p.sandbox.limits import EndReason, Sandbox
 
 _LOOK_EVERY_SECONDS = 0.1
 _OFTEN_SECONDS = 0.02
@@ -34,6 +37,97 @@ _STOPPED_LOOK_SECONDS = 2.0
 _GRACE_SECONDS = 2.0
 _CHUNK = 1 << 16
 _LAST_CHUNKS = 64  # more than a pipe can hold
+_MAX_BYTES = 8 << 20
+_LINE_OVERHEAD = 64  # what an object and its place in the queue take, so that short lines count
+
+
+class BoundedOutput:
+    """The first and the last bytes of a stream, however much comes."""
+
+    def __init__(self, head: int = 8 << 10, tail: int = 24 << 10) -> None:
+        self._head_size = head
+        self._tail_size = tail
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._seen = 0
+
+    def add(self, data: bytes) -> None:
+        self._seen += len(data)
+        room = self._head_size - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        del self._tail[: -self._tail_size]
+
+    def text(self) -> str:
+        """What was kept, with a note where something is missing."""
+        missing = self._seen - len(self._head) - len(self._tail)
+        gap = f"\n[... {missing} bytes left out ...]\n".encode() if missing else b""
+        return (bytes(self._head) + gap + bytes(self._tail)).decode(errors="replace")
+
+
+class LineSplitter:
+    """Cuts a stream into lines, and refuses one that grows without end."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that ``data`` completes; raises ValueError for one that is too long."""
+        *ended, rest = data.split(b"\n")
+        lines = []
+        for piece in ended:
+            lines.append(bytes(self._pending) + piece)
+            self._pending.clear()
+        self._pending += rest
+        if max(map(len, (self._pending, *lines))) > self._max_bytes:
+            raise ValueError(f"a line of more than {self._max_bytes} bytes")
+        return lines
+
+
+class LineQueue:
+    """A queue of lines that says when it is full, and ends."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    @property
+    def full(self) -> bool:
+        return self._bytes > _MAX_BYTES
+
+    @property
+    def ended(self) -> bool:
+        with self._changed:
+            return self._closed and not self._lines
+
+    def put(self, lines: list[bytes]) -> None:
+        with self._changed:
+            self._lines.extend(lines)
+            self._bytes += sum(len(line) + _LINE_OVERHEAD for line in lines)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def get(self, timeout: float | None) -> bytes | None:
+        """The next line; None if none came in time or none will come any more."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not self._lines and not self._closed:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                self._changed.wait(left)
+            if not self._lines:
+                return None
+            line = self._lines.popleft()
+            self._bytes -= len(line) + _LINE_OVERHEAD
+            return line
 
 
 class SandboxedProcess:
@@ -281,17 +375,17 @@ class SandboxedProcess:
             return
         begun = self._ready_at or now  # until then, whoever starts it counts
         silent = now - max(begun, self._last_line)
-        ending = usage.time_excess(sandbox, now - begun, silent)
+        ending = limits.time_excess(sandbox, now - begun, silent)
         if ending is None and self._deadline is not None and now > self._deadline[0]:
             ending = "wall clock", self._deadline[1]
-        written, used = self._folder_use(pid), usage.process_use(pid) or usage.ProcessUse(0, 0)
+        written, used = self._folder_use(pid), limits.process_use(pid) or limits.ProcessUse(0, 0)
         if self._mounted is not None:  # in memory, then
             used = replace(used, memory_bytes=used.memory_bytes + written.disk_bytes)
         half = 2 * used.memory_bytes > sandbox.memory_bytes
         half = half or 2 * written.disk_bytes > sandbox.disk_bytes
         self._pace = _OFTEN_SECONDS if half else _LOOK_EVERY_SECONDS
-        ending = ending or usage.process_excess(sandbox, used)
-        ending = ending or usage.disk_excess(sandbox, written, self._charged)
+        ending = ending or limits.process_excess(sandbox, used)
+        ending = ending or limits.disk_excess(sandbox, written, self._charged)
         closed_at = self._lines_closed_at
         if ending is None and closed_at is not None and now - closed_at > _GRACE_SECONDS:
             ending = "protocol", "it closed the pipe to its parent and went on running"
@@ -299,28 +393,28 @@ class SandboxedProcess:
             self.kill(*ending)
         self._last_look = time.monotonic()
 
-    def _folder_use(self, pid: int) -> usage.FolderUse:
+    def _folder_use(self, pid: int) -> limits.FolderUse:
         sandbox = self._sandbox
         if self._ready_at is None:  # it has not begun
-            return usage.FolderUse(0, 0)
+            return limits.FolderUse(0, 0)
         if self._mounted is None:
             return self._look(pid)
-        use = usage.mounted_use(self._mounted, sandbox.max_files)
+        use = limits.mounted_use(self._mounted, sandbox.max_files)
         if sandbox.gpu:  # files in memory lie elsewhere
-            deleted = usage.deleted_bytes(pid, apart_from=os.fstat(self._mounted).st_dev)
+            deleted = limits.deleted_bytes(pid, apart_from=os.fstat(self._mounted).st_dev)
             use = replace(use, disk_bytes=use.disk_bytes + deleted)
         return use
 
-    def _look(self, pid: int) -> usage.FolderUse:
+    def _look(self, pid: int) -> limits.FolderUse:
         """Count what it wrote; if that takes long, with the process stopped, as it may be why."""
         folder, most = self._sandbox.folder, self._sandbox.max_files
-        with contextlib.suppress(usage.SlowLook):
-            return usage.folder_use(folder, pid, most, _DISK_LOOK_SECONDS)
+        with contextlib.suppress(limits.SlowLook):
+            return limits.folder_use(folder, pid, most, _DISK_LOOK_SECONDS)
         os.kill(pid, signal.SIGSTOP)
         try:
-            return usage.folder_use(folder, pid, most, _STOPPED_LOOK_SECONDS)
-        except usage.SlowLook:
-            return usage.FolderUse(0, 0, uncountable=True)
+            return limits.folder_use(folder, pid, most, _STOPPED_LOOK_SECONDS)
+        except limits.SlowLook:
+            return limits.FolderUse(0, 0, uncountable=True)
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -340,13 +434,13 @@ class SandboxedProcess:
         out_of_memory = self._group is not None and self._group.out_of_memory()
         if use.unwalkable:
             with contextlib.suppress(OSError):  # the caller finds what could not be removed
-                usage.remove_subfolders(sandbox.folder)
+                limits.remove_subfolders(sandbox.folder)
         text = self._output.text()
         reason, message = (
             self._ending
-            or (usage.memory_excess(sandbox) if out_of_memory else None)
-            or usage.disk_excess(sandbox, use, self._charged)
-            or usage.explain(sandbox, returncode, cpu_seconds, text, finished=self._finished)
+            or (limits.memory_excess(sandbox) if out_of_memory else None)
+            or limits.disk_excess(sandbox, use, self._charged)
+            or limits.explain(sandbox, returncode, cpu_seconds, text, finished=self._finished)
         )
         return SandboxExit(returncode, reason, message, text, cpu_seconds)
 

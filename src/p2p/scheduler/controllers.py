@@ -169,7 +169,7 @@ def executor_run(
 
 def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobSpec:
     """Make the folder of a self-play run, and a job that runs it."""
-    from unstable.run.folder import RunFolder, own_parts
+    from unstable.run import RunFolder, own_parts
 
     name = new_job_id("selfplay")
     folder = runs_dir / name

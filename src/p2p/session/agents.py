@@ -110,6 +110,16 @@ class SessionAgents:
             pictures=bool(self.loop.vlm_model),
         )
 
+    def default_training(self, prompt: str, env_id: str) -> dict[str, Any]:
+        """The hyperparameters for the user's own criteria; a model chooses them with its reward."""
+        from p2p.inference.providers import BUILTIN, choose_model
+
+        if choose_model(self.loop.model) != BUILTIN:
+            return {}
+        from p2p.agents.builtin.criteria import settings_for
+
+        return settings_for(prompt, env_id)
+
     def write_reward(
         self,
         intent: Intent,

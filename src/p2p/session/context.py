@@ -10,15 +10,15 @@ from pydantic import BaseModel
 
 from p2p.contracts import Intent
 from p2p.event_log import span
-from p2p.records.loop_files import SteeringTaken
+from p2p.records.loop_files import IterationPlan, SteeringTaken
 from p2p.records.session_view import IterationView
 from p2p.session.stopping import StopSwitch
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig
-    from p2p.contracts import SessionConfig
+    from p2p.contracts import Revision, SessionConfig
     from p2p.records.folder import ModelFile
-    from p2p.records.iteration_record import SessionRecord
+    from p2p.records.iteration_record import IterationRecord, SessionRecord
     from p2p.session.agents import SessionAgents
     from p2p.training.trainer import LocalTrainer, Trainer
 
@@ -67,6 +67,43 @@ class SessionContext:
         """The feedback taken up after this iteration; 0: before the first."""
         owner = self.session.iteration(iteration) if iteration else self.session
         return owner.steering.read() or SteeringTaken()
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """What an iteration begins with: read once, and passed to each of its phases."""
+
+    record: IterationRecord
+    number: int
+    intent: Intent
+    """The criteria, with what the user has changed before it."""
+    feedback: tuple[SteeringTaken, ...]
+    """Taken up before the first iteration, and after each one before this."""
+    revision: Revision | None
+    """Of the iteration before."""
+    rubric_since: int
+    """The first iteration that was judged by these criteria."""
+    findings: dict[int, tuple[str, ...]]
+    """What was found wrong with the code judge, by iteration from `rubric_since` on."""
+    plan: IterationPlan
+
+    @property
+    def proposed_reward(self) -> tuple[str | None, str]:
+        """The reward that the user or the revision gives, and its author."""
+        own = self.feedback[-1].reward_code
+        if own is not None:
+            return own, "user"
+        return (self.revision.reward_code, self.revision.author) if self.revision else (None, "")
+
+    def judge_since(self, number: int) -> int:
+        """The first iteration with the judge of iteration `number`: each finding changes it."""
+        amended = [k + 1 for k, texts in self.findings.items() if texts and k < number]
+        return max(amended, default=self.rubric_since)
+
+    def amendments(self, number: int) -> tuple[str, ...]:
+        """What judging has got wrong by these criteria before iteration `number`."""
+        earlier = (texts for k, texts in self.findings.items() if k < number)
+        return tuple(dict.fromkeys(text for texts in earlier for text in texts))
 
 
 def load_or_run(

@@ -21,11 +21,11 @@ from p2p.event_log import emit, span
 from p2p.files import load_text, save_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun, JudgeAmendment
-from p2p.session.context import SessionContext, load_or_run
-from p2p.session.endings import JudgeUnavailable, SessionCancelled, TrainingUnavailable
-from p2p.session.phases import amendments, make_plan, publish_reward
+from p2p.session.context import IterationState, SessionContext, load_or_run
+from p2p.session.phases import publish_reward
+from p2p.session.plan import place_start
 from p2p.session.search import CandidateSearch
-from p2p.session.warm_start import place_start
+from p2p.session.stopping import JudgeUnavailable, SessionCancelled, TrainingUnavailable
 from p2p.training.checkpoints import checkpoint_steps
 from p2p.training.trainer import final_return, plan_runs
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from p2p.contracts import AuthoredCode, Intent
-    from p2p.records.loop_files import IterationPlan
+    from p2p.records.loop_files import SteeringTaken
 
 JUDGING_BLOCK = 1
 FIRST_CONFIRMATION_BLOCK = 2
@@ -49,14 +49,21 @@ class IterationRunner:
     """Does what of an iteration is not done yet; its folder then holds all of it."""
 
     context: SessionContext
-    number: int
-    intent: Intent
+    state: IterationState
     judge: AuthoredCode | None
     """None where only frames are looked at."""
 
     @property
     def record(self) -> IterationRecord:
-        return self.context.session.iteration(self.number)
+        return self.state.record
+
+    @property
+    def number(self) -> int:
+        return self.state.number
+
+    @property
+    def intent(self) -> Intent:
+        return self.state.intent
 
     def run(self) -> None:
         """Train, judge and confirm.
@@ -74,12 +81,12 @@ class IterationRunner:
 
     def _train(self) -> IterationAggregation:
         context, record = self.context, self.record
-        plan = make_plan(context, self.number)
+        plan = self.state.plan
 
         def produce() -> IterationAggregation:
             if self.judge is not None and self.judge.valid and record.candidates.exists():
                 return self._search()
-            self._warm_start(plan, plan.configs)
+            self._warm_start(plan.configs)
             trainer = context.trainer(context.loop, context.switch)
             with (
                 context.switch.polled(),
@@ -109,10 +116,10 @@ class IterationRunner:
         """Train the candidates, the best ones longer; the best of all stands for the iteration."""
         context, record, judge = self.context, self.record, self.judge
         assert judge is not None
-        plan = make_plan(context, self.number)
+        plan = self.state.plan
         # The first candidate is the revision; the others do it another way.
         first = RunConfigEntry(config_id="c1", params=plan.configs[0].params)
-        self._warm_start(plan, (first,))
+        self._warm_start((first,))
         search = CandidateSearch(
             context=context,
             record=record,
@@ -120,7 +127,7 @@ class IterationRunner:
             trainer=context.trainer(context.loop, context.switch),
             judge_early=lambda run, step: _judge_one(context, run, self.intent, judge.code, step),
             judge=lambda run, step: self._ask_judges(run, step, run.path / "judged"),
-            holds=self._would_hold,
+            would_confirm=self._would_confirm,
         )
         with judging_early(context, record, self.intent, judge):
             winner, aggregation = search.run()
@@ -130,14 +137,15 @@ class IterationRunner:
         _check_trained(aggregation)
         return aggregation
 
-    def _warm_start(self, plan: IterationPlan, configs: Sequence[RunConfigEntry]) -> None:
+    def _warm_start(self, configs: Sequence[RunConfigEntry]) -> None:
+        plan = self.state.plan
         if plan.start_policy:
             configurations, _ = plan_runs(configs, plan.seeds, plan.train)
             runs = [(IterationRecord(self.record.path / c.iteration_id), c) for c in configurations]
             code = load_text(self.record.reward_fn_path) or ""
             place_start(self.context, plan.start_policy, runs, code)
 
-    def _would_hold(self, run: IterationRecord, step: int) -> bool:
+    def _would_confirm(self, run: IterationRecord, step: int) -> bool:
         """Whether a pass will be confirmed, as far as code can tell without the held-out seeds."""
         loop = self.context.loop
         if loop.strategy != "code":
@@ -241,7 +249,7 @@ class IterationRunner:
             episodes=episodes or self.context.loop.judge_episodes,
             block=block,
             folder=folder,
-            amendments=amendments(self.context, self.number),
+            amendments=self.state.amendments(self.number),
         )
 
     # --- confirming -------------------------------------------------------------------------------
@@ -270,7 +278,7 @@ class IterationRunner:
             step=best.step,
             episodes=episodes,
         )
-        final = verdict(first, confirmation, None, context.loop.pass_threshold)
+        final = combine_judgments(first, confirmation, None, context.loop.pass_threshold)
         if final != record.read_judgment() and context.feedback(self.number).score is None:
             record.save_judgment(final)
 
@@ -306,38 +314,41 @@ def _rank(run: BestRun) -> tuple[float, float]:
     return (-1.0 if run.score is None else run.score, comparable)
 
 
-def settle_verdict(context: SessionContext, number: int) -> bool:
-    """Let the user's score count, where there is one; whether it changed the verdict."""
-    record = context.session.iteration(number)
+def apply_user_score(
+    context: SessionContext, state: IterationState, feedback: SteeringTaken
+) -> bool:
+    """Let the user's score count, where there is one; return whether it changed the verdict."""
+    record, score = state.record, feedback.score
     best = record.best_run.read()
     first = IterationRecord(record.path / best.run_id).read_judgment() if best else None
-    score = context.feedback(number).score
     if first is None or score is None:
         return False
-    final = verdict(first, record.confirmation.read(), score, context.loop.pass_threshold)
+    confirmation = record.confirmation.read()
+    final = combine_judgments(first, confirmation, score, context.loop.pass_threshold)
     if final == record.read_judgment():
         return False
-    with span("verdict", iteration=number, score=score):
+    with span("verdict", iteration=state.number, score=score):
         record.save_judgment(final)
     return True
 
 
-def verdict(
+def combine_judgments(
     first: JudgmentResult,
     confirmation: JudgmentResult | None,
     user_score: float | None,
     threshold: float,
 ) -> JudgmentResult:
-    """What counts for an iteration: the user's score, else held-out seeds, else the first look."""
+    """The judgment that counts: the user's score, else held-out seeds, else the first look."""
     final = first
     if confirmation is not None:
         final = confirmation.model_copy(update={"passed": first.passed and confirmation.passed})
         if not final.passed:
-            note = f"passed with {_shown(first)}, but on held-out seeds {_shown(confirmation)}"
+            held_out = _score_text(confirmation)
+            note = f"passed with {_score_text(first)}, but on held-out seeds {held_out}"
             text = f"{note}. {confirmation.diagnosis}".strip()
             final = final.model_copy(update={"diagnosis": text})
     if user_score is not None:
-        text = f"the user's score is {user_score:g} (the judges': {_shown(final)}). "
+        text = f"the user's score is {user_score:g} (the judges': {_score_text(final)}). "
         passed = user_score >= threshold
         final = final.model_copy(
             update={
@@ -350,7 +361,7 @@ def verdict(
     return final
 
 
-def _shown(judgment: JudgmentResult) -> str:
+def _score_text(judgment: JudgmentResult) -> str:
     score = judgment.intent_score
     return "no score" if score is None else f"{score:.2f}"
 

@@ -20,40 +20,35 @@ from p2p.files import locked
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL, STATUS
 from p2p.session.context import SessionContext, load_or_run
-from p2p.session.endings import (
+from p2p.session.iteration_runner import IterationRunner, apply_user_score
+from p2p.session.phases import author, begin_iteration, choose_environment, propose_intent
+from p2p.session.plan import forget_states
+from p2p.session.publishing import best_iteration, publish
+from p2p.session.steering import take_feedback
+from p2p.session.stopping import (
+    Clock,
     InvalidCode,
     SessionBusy,
     SessionCancelled,
+    cancel_trainings,
     caused_by_interrupt,
+    heartbeat,
     is_expected,
     message_of,
-    status_of,
-)
-from p2p.session.iteration_runner import IterationRunner, settle_verdict
-from p2p.session.phases import (
-    author,
-    choose_environment,
-    intent_for,
-    propose_intent,
-    take_feedback,
-)
-from p2p.session.publishing import best_iteration, publish
-from p2p.session.stopping import (
-    Clock,
-    cancel_trainings,
-    heartbeat,
     resume_command,
+    status_of,
     time_exhausted,
 )
 from p2p.session.verdict import words_text
-from p2p.session.warm_start import forget_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from p2p.contracts import Intent
     from p2p.records.iteration_record import SessionRecord
+    from p2p.records.loop_files import SteeringTaken
     from p2p.records.session_view import IterationView
+    from p2p.session.context import IterationState
 
 MOST_UNTRAINED_IN_A_ROW = 3
 """So many rewards that cannot be trained, one after the other, and the session gives up."""
@@ -81,18 +76,18 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
         clock = Clock.of(session, context.config)
         review = context.review_intent
 
-        def off_the_clock(intent: Intent) -> Intent:
-            """The time that a user takes to look at the criteria is not the session's."""
-            with clock.held():
+        def review_untimed(intent: Intent) -> Intent:
+            """Do not count the time that a user takes to look at the criteria."""
+            with clock.paused():
                 return review(intent)
 
-        context = replace(context, review_intent=off_the_clock)
+        context = replace(context, review_intent=review_untimed)
         with heartbeat(session, context.switch, clock):
             try:
                 emit("session.started", resumed=last_event(session.events_path) is not None)
                 check_time_limit(context, clock)
                 context = choose_environment(context)
-                forgiven = _look_again(context) if gave_up else 0
+                forgiven = rewrite_invalid_judges(context) if gave_up else 0
                 status, message = _phases(context, clock, forgiven)
             except BaseException as error:
                 with context.switch.polled():
@@ -123,7 +118,7 @@ def resolve_end_cause(context: SessionContext, error: BaseException) -> BaseExce
 
 @contextmanager
 def one_process(session: SessionRecord) -> Iterator[None]:
-    """Be the only process that works on this session."""
+    """Hold the session's lock; raise SessionBusy if another process has it."""
     with ExitStack() as held:
         try:
             held.enter_context(locked(session.lock_path, patience_s=LOCK_PATIENCE_S))
@@ -143,11 +138,11 @@ def _begin(session: SessionRecord, *, resume: bool) -> bool:
     return status is not None and status.status == "running"
 
 
-def _look_again(context: SessionContext) -> int:
-    """After a session gave up on its code: the last iteration whose reward it is not given up for.
+def rewrite_invalid_judges(context: SessionContext) -> int:
+    """After a session gave up on its code, let judges that do not run be written again.
 
-    Rewards up to there are revised. A judge that could not be made to run is written anew, by a
-    model that is asked anew; the old one stays beside it.
+    The old ones stay beside them. Returns the last iteration: untrained rewards up to it are not
+    counted again.
     """
     iterations = context.session.iteration_records()
     for file in (context.session.judge, *(record.judge for record in iterations)):
@@ -163,15 +158,15 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
     take_feedback(context, 0)
     number, untrained = 1, 0
     while True:
-        intent = intent_for(context, number)
-        reward, judge = author(context, number)
-        judge = _usable(context, judge)
+        state = begin_iteration(context, number)
+        reward, judge = author(context, state)
+        judge = _require_judge(context, judge)
         context.switch.check()
         if reward.valid:
-            IterationRunner(context, number, intent, judge).run()
+            IterationRunner(context, state, judge).run()
         publish(context, "running", "", clock)
         feedback = take_feedback(context, number)
-        if settle_verdict(context, number):
+        if apply_user_score(context, state, feedback):
             publish(context, "running", "", clock)
         outcome = context.iteration(number)
         if outcome.passed and not feedback.wants_more:
@@ -181,7 +176,7 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
         if number >= context.loop.max_iterations:
             return "max_iterations", _without_a_pass(context, outcome)
         context.switch.check()
-        _revise(context, number)
+        _revise(context, state, feedback)
         publish(context, "running", "", clock)
         number += 1
 
@@ -194,8 +189,8 @@ def _status_of_pass(context: SessionContext, number: int) -> tuple[StatusLiteral
     return "unverified", f"{message}; no criterion measures: {words_text(view.unchecked_words)}"
 
 
-def _usable(context: SessionContext, judge: AuthoredCode | None) -> AuthoredCode | None:
-    """The judge if it runs; without it, someone else must be there to judge."""
+def _require_judge(context: SessionContext, judge: AuthoredCode | None) -> AuthoredCode | None:
+    """The judge if it runs; raise InvalidCode if nobody else can judge."""
     if judge is None or judge.valid:
         return judge
     if context.loop.vlm_model:
@@ -216,9 +211,9 @@ def _without_a_pass(context: SessionContext, outcome: IterationView) -> str:
     return f"no pass within {context.loop.max_iterations} iterations"
 
 
-def _revise(context: SessionContext, number: int) -> Revision:
+def _revise(context: SessionContext, state: IterationState, feedback: SteeringTaken) -> Revision:
     """What the next iteration does differently: the user's own reward, or the agent's."""
-    own_reward = context.feedback(number).reward_code
+    own_reward, number, record = feedback.reward_code, state.number, state.record
 
     def produce() -> Revision:
         if own_reward is None:
@@ -233,7 +228,6 @@ def _revise(context: SessionContext, number: int) -> Revision:
             author="user",
         )
 
-    record = context.session.iteration(number)
     revision = load_or_run(record.revision, produce, event="revise", iteration=number)
     if not record.revised_reward_path.exists():
         record.save_revised_reward(revision.reward_code)

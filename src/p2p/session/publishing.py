@@ -15,7 +15,6 @@ from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
 from p2p.files import write_text
 from p2p.records.session_view import IterationView, SessionView
 from p2p.session.labels import compare
-from p2p.session.phases import rubric_since
 from p2p.session.verdict import HINT
 from unstable.utils.logging import printable
 
@@ -37,7 +36,7 @@ def publish(
     """Write the files about the session; `result.json` comes last."""
     session, view = context.session, SessionView(context.session)
     done = _done(view)
-    since = _rubric_of(context, done)
+    since = _rubric_since(done)
     best = best_of(done, since)
     result = SessionResult(
         status=status,
@@ -65,15 +64,17 @@ def rewrite_report(session: SessionRecord) -> None:
 def best_iteration(context: SessionContext) -> IterationView | None:
     """The iteration whose policy stands for the session so far."""
     done = _done(SessionView(context.session))
-    return best_of(done, _rubric_of(context, done))
+    return best_of(done, _rubric_since(done))
 
 
 def _done(view: SessionView) -> list[IterationView]:
     return [each for each in view.iterations.values() if each.judgment or each.training_error]
 
 
-def _rubric_of(context: SessionContext, done: list[IterationView]) -> int:
-    return rubric_since(context, 1 + max((each.number for each in done), default=0))
+def _rubric_since(done: list[IterationView]) -> int:
+    """The first iteration that is judged by the criteria in force."""
+    changed = (each.number + 1 for each in reversed(done) if each.steering.criteria is not None)
+    return next(changed, 1)
 
 
 def best_of(done: list[IterationView], since: int) -> IterationView | None:

@@ -211,7 +211,7 @@ class SessionOptions(ResumeOptions):
     def options(self) -> dict[str, Any]:
         """The options that are given, as `loop_config` takes them."""
         names = SessionOptions.model_fields.keys() - {"settings"}
-        return self.settings | self.model_dump(include=names, exclude_none=True)
+        return self.settings | self.model_dump(mode="json", include=names, exclude_none=True)
 
     def with_models(self) -> Self:
         """With both models by their full names: a node may have other keys and settings.

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p2p.agents.gradients import falling, rising_share
-from p2p.agents.reward_source import reward_digest, reweighted, terms_serving
+from p2p.agents.reward_source import reward_digest, reweight, terms_serving
+from p2p.agents.screening import describe_falling, rising_share
 from p2p.contracts import (
     AuthoredCode,
     AuthoringStep,
@@ -36,7 +36,7 @@ from p2p.records.loop_files import (
 from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import detect_machine
 from p2p.session.context import SessionContext
-from p2p.session.endings import TrainingUnavailable
+from p2p.session.stopping import TrainingUnavailable
 from p2p.training.engines.table import is_engine
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ class Rung:
     """Of the run's steps."""
     part: float
     """Of the candidates, the best so far; at least one."""
-    offspring: int = 0
-    """Of the best one, with other weights, that continue its training."""
+    mutations: int = 0
+    """Rewards made of the best one with other weights, that continue its training."""
 
-    def field(self, candidates: int) -> int:
-        """How many of so many candidates are trained in it, without offspring."""
+    def size(self, candidates: int) -> int:
+        """How many of so many candidates are trained in it, without mutations."""
         return max(1, math.ceil(self.part * candidates))
 
 
 RUNGS = (
     Rung(0.25, 0.0),  # an easy prompt is met here, and costs no more than this
     Rung(0.25, 1.0),
-    Rung(0.5, 0.5, offspring=1),
+    Rung(0.5, 0.5, mutations=1),
     Rung(1.0, 0.0),
 )
 MOST_CHOSEN, CORES_EACH, STEPS_EACH, USD_EACH, MINUTES_EACH = 4, 4, 200_000, 0.5, 10.0
@@ -88,7 +88,7 @@ def candidate_count(loop: LoopConfig, train: TrainConfig) -> int:
 # --- screening ------------------------------------------------------------------------------------
 
 
-def screened(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
+def screen(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
     """The rewards as candidates, in the order in which they are worth training.
 
     One that does not run, or does what another does, is not trained; one that pays for worse
@@ -108,7 +108,7 @@ def screened(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
         if rankings and not rankings[-1].ok:
             problems.append(rankings[-1].text)
             worse.add(name)
-        problems += falling(reward.gradients)
+        problems += describe_falling(reward.gradients)
         candidate = RewardCandidate(
             name=name, reward=reward, problems=tuple(problems), usable=usable
         )
@@ -141,7 +141,7 @@ class CandidateSearch:
     """Judge the episodes that a run's evaluation has recorded at a step, into its folder."""
     judge: Callable[[IterationRecord, int], JudgmentResult]
     """Judge a run's checkpoint on the episodes that the iteration is judged on, with all judges."""
-    holds: Callable[[IterationRecord, int], bool]
+    would_confirm: Callable[[IterationRecord, int], bool]
     """Whether a pass of that checkpoint will be confirmed, by other seeds than those that will."""
 
     def run(self) -> tuple[AuthoredCode, IterationAggregation]:
@@ -152,10 +152,10 @@ class CandidateSearch:
         written = self.record.candidates.read()
         assert written is not None
         usable = [each for each in written.candidates if each.usable] or [*written.candidates[:1]]
-        search = self.record.search.read() or self._begun(len(usable))
+        search = self.record.search.read() or self._begin(len(usable))
         try:
             while not search.winner:
-                search = self._rung(search, usable)
+                search = self._train_rung(search, usable)
                 self.record.search.save(search)
         finally:
             # Between two rungs nobody trains: what waits for the next one ends with the session.
@@ -166,54 +166,54 @@ class CandidateSearch:
         winner = candidates[search.winner]
         return winner.reward, self._results(winner, candidates, search)
 
-    def _begun(self, candidates: int) -> RewardSearch:
+    def _begin(self, candidates: int) -> RewardSearch:
         ladder = tuple(
-            (rung_step(self.plan.train, rung), rung.field(candidates) + rung.offspring)
+            (rung_step(self.plan.train, rung), rung.size(candidates) + rung.mutations)
             for rung in RUNGS
         )
         search = RewardSearch(ladder=ladder)
         self.record.search.save(search)
         return search
 
-    def _rung(self, search: RewardSearch, usable: Sequence[RewardCandidate]) -> RewardSearch:
+    def _train_rung(self, search: RewardSearch, usable: Sequence[RewardCandidate]) -> RewardSearch:
         """Train, judge and halve once; the search with what came of it."""
         number = len(search.rungs)
         rung = RUNGS[number]
         candidates = {each.name: each for each in (*usable, *search.offspring)}
-        born = [each for each in search.offspring if each.born_at == _last_step(search)]
-        chosen = taking_part(search, [each.name for each in usable], rung)
-        if rung.offspring and not born:
-            born = self._offspring(search, candidates, chosen[0], rung.offspring)
-            search = search.model_copy(update={"offspring": (*search.offspring, *born)})
+        mutations = [each for each in search.offspring if each.born_at == _last_step(search)]
+        chosen = select_candidates(search, [each.name for each in usable], rung)
+        if rung.mutations and not mutations:
+            mutations = self._mutate_reward(search, candidates, chosen[0], rung.mutations)
+            search = search.model_copy(update={"offspring": (*search.offspring, *mutations)})
             self.record.search.save(search)
-        if rung.offspring:
-            candidates |= {each.name: each for each in born}
-            chosen += [each.name for each in born]
+        if rung.mutations:
+            candidates |= {each.name: each for each in mutations}
+            chosen += [each.name for each in mutations]
         step, last = rung_step(self.plan.train, rung), number + 1 == len(RUNGS)
         data = {"rung": number + 1, "candidates": chosen, "step": step}
         with span("rung", iteration=self.record.number, **data) as outcome:
-            for each in born if rung.offspring else ():
-                self._bear(each)
-            self._drop(set(chosen), search)
+            for each in mutations if rung.mutations else ():
+                self._continue_parent(each)
+            self._end_others(set(chosen), search)
             self._train([candidates[name] for name in chosen], step, pause=not last)
-            judgments = {name: self._judged(name, step) for name in chosen}
+            judgments = {name: self._judge_recorded(name, step) for name in chosen}
             scores = {name: j.intent_score if j else None for name, j in judgments.items()}
-            met = "" if last else self._met(judgments, step)
+            met = "" if last else self._find_passing(judgments, step)
             outcome |= {"scores": scores, "met": met}
         rungs = (*search.rungs, RungResult(step=step, scores=scores, met=met))
         search = search.model_copy(update={"rungs": rungs})
         if not met and not last:
             return search
         if met:
-            self._drop({met}, search)
+            self._end_others({met}, search)
             self._train([candidates[met]], step, pause=False)
         winner = met or chosen[0]
-        reason = why(search, winner, self.plan.train.total_timesteps)
+        reason = explain_choice(search, winner, self.plan.train.total_timesteps)
         return search.model_copy(update={"winner": winner, "reason": reason})
 
     # --- other weights ----------------------------------------------------------------------------
 
-    def _offspring(
+    def _mutate_reward(
         self,
         search: RewardSearch,
         candidates: Mapping[str, RewardCandidate],
@@ -222,16 +222,16 @@ class CandidateSearch:
     ) -> list[RewardCandidate]:
         """The leader's reward with other weights; none where its training cannot be continued."""
         step, parent, config = _last_step(search), candidates[leader], self._config(leader)
-        judgment = self._judged(leader, step)
+        judgment = self._judge_recorded(leader, step)
         if config.algorithm != "ppo" or judgment is None:
             return []  # what SAC keeps to learn from was paid for by the old weights
         digests = {reward_digest(each.reward.code) for each in candidates.values()}
         terms = tuple(self._first_run(leader).read_reward_spec().terms)
-        born: list[RewardCandidate] = []
+        mutations: list[RewardCandidate] = []
         plans = weight_changes(parent.reward.code, terms, judgment, self.context.loop)
         for text, factors in plans:
-            code = reweighted(parent.reward.code, factors)
-            if code is None or len(born) == count or reward_digest(code) in digests:
+            code = reweight(parent.reward.code, factors)
+            if code is None or len(mutations) == count or reward_digest(code) in digests:
                 continue
             digests.add(reward_digest(code))
             explanation = f"As {leader}, but {text}."
@@ -239,13 +239,13 @@ class CandidateSearch:
             reward = AuthoredCode(
                 code=code, explanation=explanation, author=WEIGHTS, valid=True, steps=(step_of,)
             )
-            number = 1 + max(int(name[1:]) for name in (*candidates, *(b.name for b in born)))
+            number = 1 + max(int(name[1:]) for name in (*candidates, *(b.name for b in mutations)))
             child = RewardCandidate(name=f"c{number}", reward=reward, parent=leader, born_at=step)
-            born.append(child)
-        return born
+            mutations.append(child)
+        return mutations
 
-    def _bear(self, child: RewardCandidate) -> None:
-        """Let a candidate continue its parent's training, where it has not begun its own."""
+    def _continue_parent(self, child: RewardCandidate) -> None:
+        """Give a mutation its parent's training state, where it has not begun its own."""
         from p2p.training.checkpoints import FILE_NAME, state_for
 
         run, parent = self._first_run(child.name), self._first_run(child.parent)
@@ -271,7 +271,7 @@ class CandidateSearch:
         runs = [
             (self._config(candidate.name), candidate.reward.code)
             for candidate in candidates
-            if not (pause and _has_reached(self._first_run(candidate.name), step))
+            if not (pause and _waits_at(self._first_run(candidate.name), step))
         ]
         with self.context.switch.polled():
             problems = self.trainer.train_runs(runs, self.record.path, until=step, pause=pause)
@@ -285,10 +285,10 @@ class CandidateSearch:
                 "; `p2p resume` tries again"
             )
 
-    def _judged(self, name: str, step: int) -> JudgmentResult | None:
+    def _judge_recorded(self, name: str, step: int) -> JudgmentResult | None:
         """What code makes of a candidate's recorded episodes; None: there are none."""
         run = self._first_run(name)
-        reached = _reached(run)
+        reached = _last_checkpoint(run)
         if reached is None or reached < step:
             return None
         path = run.streaming_dir / f"{reached}.json"
@@ -296,7 +296,7 @@ class CandidateSearch:
             self.judge_early(run, reached)
         return read_model(path, JudgmentResult)
 
-    def _met(self, judgments: Mapping[str, JudgmentResult | None], step: int) -> str:
+    def _find_passing(self, judgments: Mapping[str, JudgmentResult | None], step: int) -> str:
         """The best candidate that passes, also on further episodes.
 
         What ends the training here must not fail on held-out seeds later.
@@ -306,13 +306,13 @@ class CandidateSearch:
             run = self._first_run(name)
             reached = early.step or step
             judgment = self.judge(run, reached)
-            if judgment.passed and self.holds(run, reached):
+            if judgment.passed and self.would_confirm(run, reached):
                 if self.plan.train.judgment_select == "last":
                     run.save_judgment(judgment)
                 return name
         return ""
 
-    def _drop(self, kept: set[str], search: RewardSearch) -> None:
+    def _end_others(self, kept: set[str], search: RewardSearch) -> None:
         """End what has been trained and is not trained further; checkpoints and curves stay."""
         tried = dict.fromkeys(name for rung in search.rungs for name in rung.scores)
         for name in (each for each in tried if each not in kept):
@@ -358,16 +358,16 @@ def _entry(candidate: RewardCandidate, config: RunConfigEntry, suffix: str = "")
     return RunConfigEntry(config_id=name, label=label, params=config.params)
 
 
-def _reached(run: IterationRecord) -> int | None:
+def _last_checkpoint(run: IterationRecord) -> int | None:
     """The step of a run's last checkpoint."""
     from p2p.training.checkpoints import checkpoint_steps
 
     return max(checkpoint_steps(run), default=None)
 
 
-def _has_reached(run: IterationRecord, step: int) -> bool:
+def _waits_at(run: IterationRecord, step: int) -> bool:
     """Whether a run waits at this step, with its checkpoint there."""
-    reached = _reached(run)
+    reached = _last_checkpoint(run)
     return reached is not None and reached >= step and run.stated_status() == "queued"
 
 
@@ -379,7 +379,7 @@ def rung_step(train: TrainConfig, rung: Rung) -> int:
     return steps[max(0, math.ceil(rung.share * len(steps)) - 1)]
 
 
-def taking_part(search: RewardSearch, names: Sequence[str], rung: Rung) -> list[str]:
+def select_candidates(search: RewardSearch, names: Sequence[str], rung: Rung) -> list[str]:
     """Who is trained in a rung: the best of those still in, in the order of their standing.
 
     Those that have not been trained yet follow in the order of screening. One that could not be
@@ -390,7 +390,7 @@ def taking_part(search: RewardSearch, names: Sequence[str], rung: Rung) -> list[
     # Sorting is stable: of equals, the one that stood higher before.
     ranked = sorted(scores, key=lambda name: -_comparable(scores[name]))
     tried = [name for name in ranked if scores[name] is not None]
-    return [*tried, *untried][: rung.field(len(names))] or ranked[:1]
+    return [*tried, *untried][: rung.size(len(names))] or ranked[:1]
 
 
 def _last_step(search: RewardSearch) -> int:
@@ -426,7 +426,7 @@ def _comparable(score: float | None) -> float:
     return -1.0 if score is None else score
 
 
-def why(search: RewardSearch, winner: str, total: int) -> str:
+def explain_choice(search: RewardSearch, winner: str, total: int) -> str:
     """Why this candidate stands for the iteration, in words."""
     last = search.rungs[-1]
     if last.met:

@@ -2,7 +2,7 @@
 
 Each piece is a file that nobody changes after it is there: `give_feedback` makes the next number,
 and to withdraw one is another. The loop writes down in files of its own which of them it has taken
-up, and holds `taking` meanwhile: what was withdrawn before is not taken up, and what was taken up
+up, under `steering_lock`: what was withdrawn before is not taken up, and what was taken up
 before cannot be withdrawn. A session on another node hears of a withdrawal as late as of feedback.
 """
 
@@ -16,16 +16,19 @@ from pydantic import ValidationError
 
 from p2p.config import TrainConfig
 from p2p.contracts import SteeringOrder, did_you_mean, utc_now
-from p2p.files import locked, read_model, save_model
+from p2p.event_log import emit
+from p2p.files import free_number, locked, read_model, save_model
 from p2p.records.folder import names_in
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
+from p2p.session.stopping import SessionPaused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from p2p.records.iteration_record import SessionRecord
+    from p2p.session.context import SessionContext
 
 _FILE = re.compile(r"(\d{4,})\.json")
 
@@ -36,33 +39,33 @@ class NotPending(ValueError):
 
 def give_feedback(session: Path, feedback: SteeringOrder) -> Path:
     """Add feedback to a session, by its folder; any number of processes may at once."""
-    with taking(session / "steering"):
-        return _add(session / "steering", feedback)
+    return _add(session / "steering", feedback)
 
 
 @contextmanager
-def taking(folder: Path) -> Iterator[None]:
-    """Nobody else gives, takes up or withdraws feedback meanwhile."""
+def steering_lock(folder: Path) -> Iterator[None]:
+    """Keep others from taking up or withdrawing feedback."""
     with locked(folder / ".lock"):
         yield
 
 
 def _add(folder: Path, feedback: SteeringOrder) -> Path:
-    path = folder / f"{max(_numbers(folder), default=0) + 1:04d}.json"
-    save_model(path, feedback)
+    with free_number(folder, lambda: _numbers(folder)) as number:
+        path = folder / f"{number:04d}.json"
+        save_model(path, feedback)
     return path
 
 
 def pending_feedback(session: SessionRecord) -> dict[int, SteeringOrder]:
     """The feedback that a session has not taken up yet, by number."""
-    return not_taken(session.steering_dir, SessionView(session).steering)
+    return find_pending(session.steering_dir, SessionView(session).steering)
 
 
 def withdraw_feedback(session: SessionRecord, number: int) -> SteeringOrder:
     """Take feedback back before the session takes it up; raises NotPending if that is too late."""
     if not session.steering_dir.is_dir():
         raise NotPending(f"{session.session_id} has no feedback")
-    with taking(session.steering_dir):
+    with steering_lock(session.steering_dir):
         pending = pending_feedback(session)
         if number not in pending:
             given = number in all_feedback(session.steering_dir)
@@ -93,7 +96,7 @@ def all_feedback(folder: Path) -> dict[int, SteeringOrder]:
     return {number: piece for number, piece in pieces if piece is not None}
 
 
-def merge(
+def merge_feedback(
     before: SteeringTaken, new: Mapping[int, SteeringOrder], iteration: int | None = None
 ) -> SteeringTaken:
     """What the feedback taken up before and this amount to: of two that differ the later counts.
@@ -116,14 +119,14 @@ def merge(
     return SteeringTaken.model_validate(values)
 
 
-def asks_to_pause(new: Mapping[int, SteeringOrder]) -> bool:
+def wants_pause(new: Mapping[int, SteeringOrder]) -> bool:
     """Whether the last word on it is to pause."""
     words = [new[number].pause for number in sorted(new) if new[number].pause is not None]
     return bool(words and words[-1])
 
 
-def not_taken(folder: Path, taken: Iterable[SteeringTaken]) -> dict[int, SteeringOrder]:
-    """The feedback that is still to be taken up, and not withdrawn: the pending changes."""
+def find_pending(folder: Path, taken: Iterable[SteeringTaken]) -> dict[int, SteeringOrder]:
+    """The feedback that is neither taken up nor withdrawn."""
     pieces = all_feedback(folder)
     gone = {number for record in taken for number in record.orders}
     gone |= {number for piece in pieces.values() for number in piece.withdraws}
@@ -132,3 +135,31 @@ def not_taken(folder: Path, taken: Iterable[SteeringTaken]) -> dict[int, Steerin
 
 def _numbers(folder: Path) -> list[int]:
     return sorted(int(match[1]) for name in names_in(folder) if (match := _FILE.fullmatch(name)))
+
+
+def take_feedback(context: SessionContext, number: int) -> SteeringTaken:
+    """Take up the feedback given since; raises SessionPaused where that is to pause.
+
+    Once the next iteration is decided on, new feedback waits for the one after it.
+    """
+    session = context.session
+    owner = session.iteration(number) if number else session
+    before = context.feedback(number)
+    decided = session.iteration(number).revision if number else session.iteration(1).reward
+    if decided.exists():
+        return before
+    if not session.steering_dir.is_dir():
+        return before
+    with steering_lock(session.steering_dir):
+        new = find_pending(session.steering_dir, [context.feedback(k) for k in range(number + 1)])
+        if not new:
+            return before
+        pauses = wants_pause(new) and not before.paused
+        after = merge_feedback(before, new, number)
+        after = after.model_copy(update={"paused": before.paused or pauses})
+        owner.steering.save(after)
+    emit("steering.taken", iteration=number or None, orders=list(new), paused=pauses)
+    if pauses:
+        where = f"after iteration {number}" if number else "before the first iteration"
+        raise SessionPaused(f"paused {where}, as asked; `p2p resume` resumes it")
+    return after

@@ -1,7 +1,8 @@
-"""When a session stops: by Ctrl-C, a signal, its status file or its time."""
+"""How a session stops: by Ctrl-C, a signal, its status file, its time, or an error."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import signal
@@ -13,10 +14,18 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from p2p.contracts import StatusLiteral
+from p2p.inference.question import (
+    AskingCancelled,
+    AuthenticationFailed,
+    BudgetExhausted,
+    InferenceError,
+    RateLimited,
+)
 from p2p.records.loop_files import ClockReading
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import CANCELLABLE
-from p2p.session.endings import SessionCancelled, TimeExhausted
+from p2p.sandbox import SandboxUnavailable
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
@@ -31,6 +40,87 @@ LOOK_S = 0.5
 SAME_KEYSTROKE_S = 0.5
 """A second signal so soon after the first is the same wish, told by two processes."""
 EXIT_KILLED = 137
+
+
+class SessionBusy(Exception):
+    """Another process works on this session."""
+
+
+class SessionCancelled(Exception):
+    """The session was asked to stop."""
+
+
+class SessionPaused(Exception):
+    """The session was asked to stop after an iteration."""
+
+
+class TimeExhausted(Exception):
+    """The session has been worked on for as long as it may be."""
+
+
+class NoEnvironment(Exception):
+    """None that is known can do what is asked, or not as it is asked."""
+
+
+class InvalidCode(Exception):
+    """No reward, or no judge, could be made to run; everything that was tried is kept."""
+
+
+class JudgeUnavailable(Exception):
+    """No judge could judge, also when asked again. The next attempt may be luckier."""
+
+
+class TrainingUnavailable(Exception):
+    """Training failed for a reason that no other reward would repair."""
+
+
+_STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
+    (KeyboardInterrupt, "cancelled"),
+    (SessionCancelled, "cancelled"),
+    (AskingCancelled, "cancelled"),
+    (SessionPaused, "paused"),
+    (BudgetExhausted, "budget_exhausted"),
+    (TimeExhausted, "time_exhausted"),
+    (RateLimited, "rate_limited"),
+    (AuthenticationFailed, "auth_error"),
+    (InvalidCode, "invalid_code"),
+    (NoEnvironment, "error"),
+    (InferenceError, "error"),
+    (JudgeUnavailable, "error"),
+    (TrainingUnavailable, "error"),
+    (SandboxUnavailable, "error"),
+    (OSError, "error"),
+)
+"""The first that fits counts. What is not in here is a fault of ours and goes on to the caller."""
+
+
+def is_expected(error: BaseException) -> bool:
+    return any(isinstance(error, kind) for kind, _ in _STATUS_OF)
+
+
+def status_of(error: BaseException) -> StatusLiteral:
+    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), "error")
+
+
+def caused_by_interrupt(error: BaseException) -> bool:
+    """Whether something was interrupted and made another error of it, as a C module's import."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
+
+
+def message_of(error: BaseException) -> str:
+    if status_of(error) == "cancelled":
+        return "cancelled by user"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the disk is full: {error.filename or 'the runs folder'}"
+    if is_expected(error):
+        return str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}"
+
+
+# --- signals and cancels --------------------------------------------------------------------------
 
 
 def cancel(session: SessionRecord) -> list[tuple[int, float | None]] | None:
@@ -172,7 +262,7 @@ class Clock:
     limit_s: float | None = None
     """When to stop; None: never."""
     started: float = field(default_factory=time.monotonic)
-    _held_since: float | None = None
+    _paused_since: float | None = None
 
     @classmethod
     def of(cls, session: SessionRecord, config: SessionConfig) -> Clock:
@@ -181,21 +271,21 @@ class Clock:
         return cls(worked_s(session), None if minutes is None else minutes * 60)
 
     def seconds(self) -> float:
-        now = time.monotonic() if self._held_since is None else self._held_since
+        now = time.monotonic() if self._paused_since is None else self._paused_since
         return round(self.before_s + now - self.started, 3)
 
     def is_over(self) -> bool:
         return self.limit_s is not None and self.seconds() >= self.limit_s
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """What happens in here takes no time: the user thinks."""
-        self._held_since = time.monotonic()
+    def paused(self) -> Iterator[None]:
+        """Do not count the time in here."""
+        self._paused_since = time.monotonic()
         try:
             yield
         finally:
-            self.started += time.monotonic() - self._held_since
-            self._held_since = None
+            self.started += time.monotonic() - self._paused_since
+            self._paused_since = None
 
     def save(self, session: SessionRecord) -> None:
         """Note how late it is, for whoever follows if this process is killed."""

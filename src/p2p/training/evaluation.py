@@ -304,7 +304,7 @@ class _Recorder:
         if not self._steps:
             self.rows = self._num_envs
             if self._max_bytes is not None:
-                per_step = sum(_small(value[:1]).nbytes for value in values.values())
+                per_step = sum(_copy_compact(value[:1]).nbytes for value in values.values())
                 fitting = self._max_bytes // (per_step * self._max_steps)
                 # Below three rows there would be nothing to choose from.
                 self.rows = min(self._num_envs, max(3, fitting))
@@ -312,7 +312,9 @@ class _Recorder:
         same = self._columns["next_obs"][-1] if values["obs"] is self._reached else None
         self._steps.append(step)
         for name, value in values.items():
-            small = same if same is not None and name == "obs" else _small(value[: self.rows])
+            small = (
+                same if same is not None and name == "obs" else _copy_compact(value[: self.rows])
+            )
             self._columns[name].append(small)
         self._reached = values["next_obs"]
 
@@ -339,7 +341,7 @@ class _Recorder:
         )
 
 
-def _small(value: NDArray[Any]) -> NDArray[Any]:
+def _copy_compact(value: NDArray[Any]) -> NDArray[Any]:
     """A copy: float32, or as it is if not a float."""
     return value.astype(np.float32 if value.dtype.kind == "f" else value.dtype)
 

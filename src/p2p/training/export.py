@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,60 +22,8 @@ from p2p.training.engines.table import is_engine
 from p2p.training.policies.policy import Policy
 from unstable.utils.logging import printable
 
-CARD = """---
-library_name: stable-baselines3
-tags:
-- {env_id}
-- deep-reinforcement-learning
-- reinforcement-learning
-- stable-baselines3
-- prompt2policy
-model-index:
-- name: {algorithm}
-  results:
-  - task:
-      type: reinforcement-learning
-      name: reinforcement-learning
-    dataset:
-      name: {env_id}
-      type: {env_id}
-    metrics:
-    - type: mean_reward
-      value: {mean:.2f} +/- {std:.2f}
-      name: mean_reward
-      verified: false
----
-
-# {algorithm} on {env_id}
-
-A policy for `{env_id}`, trained by {algorithm} for {steps:,} steps (seed {seed}) on a reward of its own, which is in
-[`reward_fn.py`](reward_fn.py). `mean_reward` is the return under **that** reward, over {episodes} deterministic episodes; it cannot be
-compared with returns under the environment's default reward.
-
-{description}{formula}{replay}
-## Use
-
-```python
-{use}
-```
-
-{time}{clipping}The zip is read with pickle, as all of Stable-Baselines3's files are, and so is `policy.pt`: load them only from people you
-trust. `policy.safetensors` and `policy.onnx` hold the same policy without it. `policy.pt` (TorchScript) and `policy.onnx` map observations
-(batch, {obs_dim}) to actions (batch, {action_dim}), float32, with normalisation and bounds inside.
-
-## Files
-
-| file | what it is |
-|---|---|
-| `{zip_name}` | the policy, for `PPO.load` |
-| `policy.pt`, `policy.onnx` | the same, for `torch.jit.load` and ONNX runtimes |
-| `policy.safetensors` | weights and observation statistics as plain arrays |
-| `config.json` | every training setting |
-| `reward_fn.py`, `reward_spec.json` | the reward and its description |
-| `metrics/scalars.jsonl` | training and evaluation curves |
-| `results.json` | the evaluation above |
-{replay_row}"""
-
+CARD = "export_card.md"
+"""The model card, a file of this package; its fields are those of `model_card`."""
 
 USE = """import gymnasium as gym
 from stable_baselines3 import PPO
@@ -219,7 +168,8 @@ def model_card(
     folded = folding_is_exact(policy, evaluated_observations(record, step, policy))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     description, latex = _as_text(spec.description), _as_formula(spec.latex)
-    return CARD.format(
+    card = resources.files("p2p.training").joinpath(CARD).read_text("utf-8")
+    return card.format(
         env_id=config.env_id,
         algorithm=config.algorithm.upper(),
         use=_use(config, policy),

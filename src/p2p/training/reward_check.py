@@ -183,7 +183,7 @@ def check_reward(
             )
             result, end = _run(payload, sandbox, seconds, findings)
         if result is None and not any(f.level == "error" for f in findings):
-            findings.append(_ended(end, name, seconds))
+            findings.append(_describe_end(end, name, seconds))
         findings += _sandbox_warnings(code)
     return CheckReport(
         env_id=config.env_id,
@@ -235,7 +235,7 @@ def _run(
     return result, end
 
 
-def _ended(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
+def _describe_end(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
     """The process ended before the check did: say how, and if possible in which line."""
     line = _last_line_of(end.output_tail, name)
     where = "" if line is None else f" in line {line}"
@@ -284,7 +284,11 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         env = _environment(payload, config)
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
         text = f"{payload['config']['env_id']} cannot be made: {type(error).__name__}: {error}"
-        find(_blamed(error) if isinstance(error, RewardError) else _error("environment", text))
+        find(
+            _describe_error(error)
+            if isinstance(error, RewardError)
+            else _error("environment", text)
+        )
         return
     tell("ready", None)
     # Where a reward hangs, the line it hangs in is printed shortly before it is killed.
@@ -295,7 +299,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         try:
             result, findings = try_reward(payload, config, env)
         except RewardError as error:
-            find(_blamed(error))
+            find(_describe_error(error))
         else:
             for finding in findings:
                 find(finding)
@@ -315,8 +319,8 @@ def _environment(payload: Mapping[str, Any], config: TrainConfig) -> BatchedEnv:
 
     parse_source(payload["code"], config.engine, name=payload["name"])
     # Of a reward that goes by the time, every part is to be seen within the few steps of a trial.
-    short = max(2, payload["steps"] // 10) if config.observe_time else None
-    changes = {"max_episode_steps": short, "num_threads": 1}
+    short = {"max_episode_steps": max(2, payload["steps"] // 10)} if config.observe_time else {}
+    changes = {**short, "num_threads": 1}
     env = make_environment(config.model_copy(update=changes), payload["num_envs"], payload["code"])
     env.reset_batch(payload["seed"])
     return env
@@ -440,7 +444,7 @@ _error, _warning, _info = (
 )
 
 
-def _blamed(error: RewardError) -> CheckFinding:
+def _describe_error(error: RewardError) -> CheckFinding:
     term = None if error.term is None else error.term[:200]
     return _error(_kind(error), _with_traceback(error), line=error.line, term=term)
 

@@ -402,7 +402,7 @@ def keeps_state(tree: ast.Module) -> bool:
     Writes that last are those to `self` outside `__init__`, and to module-level names from within
     a function.
     """
-    return _marked(tree) or any(
+    return _is_marked(tree) or any(
         _writes_outside(function, _module_names(tree))
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef) and function.name != "__init__"
@@ -417,7 +417,7 @@ def strings_of(tree: ast.Module) -> frozenset[str]:
     )
 
 
-def _marked(tree: ast.Module) -> bool:
+def _is_marked(tree: ast.Module) -> bool:
     return EPISODE_START in strings_of(tree) or any(
         isinstance(node, ast.Global | ast.Nonlocal)
         or (isinstance(node, ast.FunctionDef) and node.name in {"reset", "_make_reward"})

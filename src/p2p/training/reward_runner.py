@@ -180,12 +180,12 @@ def read_only(array: Any) -> Any:
 def summarise(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> str:
     """The inputs of a call, shortened, one per line."""
     shown = {"obs": obs, "action": action, "next_obs": next_obs}
-    lines = [f"  {name} = {_short(value)}" for name, value in shown.items()]
-    pairs = [f"{key}: {_short(value)}" for key, value in list(info.items())[:_SHOWN]]
+    lines = [f"  {name} = {_shorten(value)}" for name, value in shown.items()]
+    pairs = [f"{key}: {_shorten(value)}" for key, value in list(info.items())[:_SHOWN]]
     return "\n".join([*lines, f"  info = {{{', '.join(pairs)}}}"])
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.ndim:
         flat: NDArray[Any] = value if value.ndim == 1 else value[0]
         text = np.array2string(
@@ -504,7 +504,7 @@ class RewardRunner:
             return block
         # The first block; or one that failed, whose steps now show which of them is to blame.
         single = self._one_by_one(steps)
-        if block is not None and not _difference(_flat(single), _flat(block), {}, 0):
+        if block is not None and not _difference(_flatten(single), _flatten(block), {}, 0):
             self._compared = True
             return block
         self.block_steps = 1
@@ -539,7 +539,7 @@ class RewardRunner:
         return values[0], dict(zip(self._block_call.names or (), values[1:], strict=True))
 
 
-def _flat(rewards: Rewards) -> Rewards:
+def _flatten(rewards: Rewards) -> Rewards:
     total, terms = rewards
     return total.ravel(), {name: values.ravel() for name, values in terms.items()}
 
@@ -605,7 +605,7 @@ def decide_batched(
             else:
                 reason = _difference(expected, together, scale, step)
         if single.ends_episodes:
-            ended = first_steps.checked(single, first)
+            ended = first_steps.ask_twice(single, first)
             if not reason and not np.array_equal(ended, batch.failed(transition)[:rows]):
                 reason = f"failed at step {step} differs between a batch and single environments"
     first_steps.check_any_last()
@@ -618,7 +618,7 @@ class _FirstSteps:
     def __init__(self) -> None:
         self._began = self._ended = 0
 
-    def checked(self, runner: RewardRunner, transition: Transition) -> Rows:
+    def ask_twice(self, runner: RewardRunner, transition: Transition) -> Rows:
         """What `failed` says, asked twice; raises RewardError."""
         failed, again = runner.failed(transition), runner.failed(transition)
         if not np.array_equal(failed, again):

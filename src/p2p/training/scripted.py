@@ -127,7 +127,7 @@ def sweeps(robot: Robot, *, of_root: bool = False) -> tuple[Sweep, ...]:
     for joint in _swept_joints(robot)[:MOST_JOINTS]:
         place, (low, high) = int(robot.model.jnt_qposadr[joint]), _range(robot, joint)
         name = f"{robot.model.joint(joint).name} held, from {low:.3g} to {high:.3g}"
-        found.append(_sweep(name, low, high, partial(_held, place)))
+        found.append(_sweep(name, low, high, partial(_hold, place)))
     return tuple(found)
 
 
@@ -135,7 +135,7 @@ def _sweep(name: str, low: float, high: float, motion: Callable[[float], Motion]
     return Sweep(name, tuple(map(motion, np.linspace(low, high, POINTS).tolist())))
 
 
-def _held(place: int, value: float) -> Motion:
+def _hold(place: int, value: float) -> Motion:
     return Motion(joints={place: value})
 
 

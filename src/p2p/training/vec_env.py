@@ -182,7 +182,8 @@ class MujocoVecEnv:
         return self._states().row_side_info(i)
 
     def trajectory_fields(self) -> dict[str, Array]:
-        return self._states().trajectory_fields()
+        """None of them where no states are kept: what is recorded of it is not a trajectory."""
+        return {} if self._reached is None else self._reached.trajectory_fields()
 
     def state_dict(self) -> dict[str, Array]:
         self._check_started()

@@ -1,4 +1,4 @@
-"""How a batch of steps becomes gradients: one small module each, loaded when it is used."""
+"""How a batch of steps becomes gradients: each loaded when it is used."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unstable.algorithms.a2c import A2C
-    from unstable.algorithms.grpo import GRPO, DrGRPO
-    from unstable.algorithms.ppo import PPO
+    from unstable.algorithms.ppo import A2C, GRPO, PPO, DrGRPO
     from unstable.algorithms.reinforce import RLOO, Reinforce
 
 ALGORITHMS = {
-    "A2C": "unstable.algorithms.a2c",
-    "DrGRPO": "unstable.algorithms.grpo",
-    "GRPO": "unstable.algorithms.grpo",
+    "A2C": "unstable.algorithms.ppo",
+    "DrGRPO": "unstable.algorithms.ppo",
+    "GRPO": "unstable.algorithms.ppo",
     "PPO": "unstable.algorithms.ppo",
     "RLOO": "unstable.algorithms.reinforce",
     "Reinforce": "unstable.algorithms.reinforce",

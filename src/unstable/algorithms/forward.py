@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
 from itertools import accumulate, groupby
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,8 +21,21 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from unstable.utils.gpu_kernels import kernels_for
-from unstable.utils.varlen import causal_varlen
+from unstable.engines.attention import causal_varlen
+
+
+@cache
+def gpu_kernels() -> ModuleType | None:
+    """Those of the learner; None: there is no Triton."""
+    try:
+        return import_module("unstable.learners.kernels")
+    except ModuleNotFoundError:
+        return None
+
+
+def kernels_for(x: Tensor) -> ModuleType | None:
+    return gpu_kernels() if x.is_cuda else None
+
 
 ATTENTION = "unstable_packed"
 """The name under which transformers knows the attention."""
@@ -35,7 +51,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PackedLayout:
     """Where the sequences of a row lie."""
 
     runs: tuple[Run, ...]
@@ -52,7 +68,7 @@ class PackedRow:
 
     input_ids: Tensor
     position_ids: Tensor
-    layout: Layout
+    layout: PackedLayout
     starts: tuple[int, ...]
     """Where each sequence begins."""
 
@@ -74,7 +90,9 @@ def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> PackedRow:
         start += count * length
     flat = [token for tokens in sequences for token in tokens]
     positions = torch.cat([torch.arange(run.length).repeat(run.count) for run in runs])
-    layout = Layout(tuple(runs), torch.tensor(ends, dtype=torch.int32, device=device), max(lengths))
+    layout = PackedLayout(
+        tuple(runs), torch.tensor(ends, dtype=torch.int32, device=device), max(lengths)
+    )
     return PackedRow(
         as_tensor(flat, np.int64, device)[None],
         positions[None].to(device),
@@ -135,7 +153,7 @@ def packed_attention(
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    packed_layout: Layout | None = None,
+    packed_layout: PackedLayout | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it; tensors are (1, heads, tokens, size)."""
@@ -189,14 +207,14 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
 
 
 def _by_kernel(
-    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scaling: float | None
+    query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, scaling: float | None
 ) -> Tensor:
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
     return causal_varlen(query, key, value, layout.ends, layout.longest, scaling)[None]
 
 
 def skip_unasked(trunk: Any) -> bool:
-    """Let the last layer of a model look at `Layout.asked`; whether it has the parts for it.
+    """Let the last layer of a model look at `PackedLayout.asked`; whether it has the parts for it.
 
     Hooks, not a new `forward`: they are run again where a layer is computed again for its gradient,
     and a copy of the model has its own.

@@ -1,12 +1,112 @@
-"""Losses over tokens: pure functions of flat tensors, one entry per trained token.
+"""Advantages of steps, as plain numbers, and losses over tokens, as pure functions of flat tensors.
 
-`weight` holds each token's share of the loss, so that all of them are sums.
+Tensors have one entry per trained token; `weight` holds each token's share of the loss, so that all
+losses are sums.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from statistics import fmean, pstdev
+
 import torch
 from torch import Tensor
+
+EPSILON = 1e-8
+"""A spread below is none: rewards that are all alike teach nothing."""
+
+
+def normalize(values: Sequence[float], *, centre: bool = True, scale: bool = False) -> list[float]:
+    """Values less their mean, and divided by their standard deviation where there is one."""
+    mean = fmean(values) if centre and values else 0.0
+    spread = pstdev(values) if scale and values else 1.0
+    divisor = spread if spread > EPSILON else 1.0
+    return [(value - mean) / divisor for value in values]
+
+
+def per_game(
+    rewards: Sequence[float], games: Sequence[Hashable], groups: Sequence[Hashable]
+) -> dict[Hashable, dict[Hashable, float]]:
+    """By group, what each of its games brought: the mean over the game's steps.
+
+    A group compares games, so a long game must not count more than a short one.
+    """
+    by_group: dict[Hashable, dict[Hashable, list[float]]] = {}
+    for reward, game, group in zip(rewards, games, groups, strict=True):
+        by_group.setdefault(group, {}).setdefault(game, []).append(reward)
+    return {
+        group: {game: fmean(values) for game, values in members.items()}
+        for group, members in by_group.items()
+    }
+
+
+def group_relative(
+    rewards: Sequence[float],
+    games: Sequence[Hashable],
+    groups: Sequence[Hashable],
+    *,
+    scale: bool = True,
+) -> list[float]:
+    """Each step's reward less the mean of its group's games, divided by their spread (GRPO).
+
+    Without `scale` the difference stays as it is (Dr. GRPO): dividing would weigh groups whose
+    games hardly differ as much as those that do.
+    """
+    members = per_game(rewards, games, groups)
+    mean = {group: fmean(values.values()) for group, values in members.items()}
+    spread = {group: pstdev(values.values()) if scale else 1.0 for group, values in members.items()}
+    return [
+        (reward - mean[group]) / (spread[group] if spread[group] > EPSILON else 1.0)
+        for reward, group in zip(rewards, groups, strict=True)
+    ]
+
+
+def leave_one_out(
+    rewards: Sequence[float], games: Sequence[Hashable], groups: Sequence[Hashable]
+) -> list[float]:
+    """Each step's reward less the mean of the other games of its group (RLOO).
+
+    A game that is alone in its group has nothing to be compared with: 0.
+    """
+    members = per_game(rewards, games, groups)
+    total = {group: sum(values.values()) for group, values in members.items()}
+    advantages = []
+    for reward, game, group in zip(rewards, games, groups, strict=True):
+        others = len(members[group]) - 1
+        baseline = (total[group] - members[group][game]) / others if others else reward
+        advantages.append(reward - baseline)
+    return advantages
+
+
+def per_turn_rewards(earned: Sequence[float]) -> list[float]:
+    """What each turn adds, where every turn's credit already counts the outcome.
+
+    A step's reward is the turn's credit for the whole rest of the game, so the outcome stands in
+    every turn. Summing credits would count it once per turn left; these differences sum to the
+    credit again: the outcome falls to the last turn, shaping to the turn it was given for.
+    """
+    return [
+        credit - following for credit, following in zip(earned, [*earned[1:], 0.0], strict=True)
+    ]
+
+
+def gae(
+    rewards: Sequence[float],
+    values: Sequence[float],
+    gae_lambda: float,
+) -> list[float]:
+    """Generalised advantage estimates over one player's turns of a game that ended.
+
+    Discounting is the rewards' own (`DiscountToEnd`), so there is none here.
+    """
+    advantages = [0.0] * len(rewards)
+    following_value = following = 0.0
+    for turn in range(len(rewards) - 1, -1, -1):
+        surprise = rewards[turn] + following_value - values[turn]
+        following = advantages[turn] = surprise + gae_lambda * following
+        following_value = values[turn]
+    return advantages
+
 
 Metrics = dict[str, Tensor]
 MAX_LOG_RATIO = 20.0
@@ -50,7 +150,7 @@ def policy_gradient(
     return loss, {"ratio_mean": ratio.mean(), "ratio_capped": (ratio >= cap).float().mean()}
 
 
-def clipped(
+def clipped_loss(
     logp: Tensor,
     old: Tensor,
     advantage: Tensor,
@@ -60,7 +160,7 @@ def clipped(
     high: float,
 ) -> tuple[Tensor, Metrics]:
     """PPO's pessimistic loss: no gain from a ratio outside `[1 - low, 1 + high]`."""
-    ratio = _bounded(logp - old).exp()
+    ratio = _clamp(logp - old).exp()
     free = ratio * advantage
     bound = ratio.clamp(1.0 - low, 1.0 + high) * advantage
     loss = -(weight * torch.minimum(free, bound)).sum()
@@ -73,7 +173,7 @@ def clipped(
 
 def kl_to_reference(logp: Tensor, reference: Tensor) -> Tensor:
     """Per token, an estimate of the divergence from the reference that is never negative."""
-    difference = _bounded(reference - logp)
+    difference = _clamp(reference - logp)
     return difference.exp() - difference - 1.0
 
 
@@ -81,5 +181,5 @@ def value_loss(value: Tensor, target: Tensor) -> Tensor:
     return 0.5 * (value - target).square().mean()
 
 
-def _bounded(log_ratio: Tensor) -> Tensor:
+def _clamp(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from unstable.algorithms import losses
-from unstable.algorithms.advantages import leave_one_out
+from unstable.algorithms.losses import leave_one_out
 from unstable.algorithms.policy_gradient import (
     PackedBatch,
     PolicyGradient,
     PolicyGradientOptions,
+    Sample,
+    games_and_groups,
 )
-from unstable.algorithms.samples import Sample, games_and_groups
 
 if TYPE_CHECKING:
     from torch import Tensor

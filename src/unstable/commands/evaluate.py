@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from pydantic import BaseModel
 
-from unstable.commands.console import (
+from unstable.commands import (
     CommandError,
     JsonFlag,
     TrustFlag,
@@ -111,16 +111,16 @@ def evaluate(
     model = find_model(who, trusted=trust)
     config = model.config or _config_of(model)
     sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-    config = _updated(
+    config = _override(
         config,
         seed=seed,
         eval_games=games or (None if config.eval_games else DEFAULT_GAMES),
-        games=_updated(
+        games=_override(
             config.games,
-            evaluate=_chosen_games(model, config, game or [], players),
+            evaluate=_choose_games(model, config, game or [], players),
             opponent=tuple(opponent) if opponent else None,
         ),
-        sampling=_updated(config.sampling, **sampling),
+        sampling=_override(config.sampling, **sampling),
     )
     with err.status(f"{config.eval_games} games"):
         try:
@@ -136,7 +136,7 @@ def evaluate(
             raise CommandError(f"{row['env_id']}: every game failed: {row['error']}")
 
 
-def _updated(section: C, **changes: Any) -> C:
+def _override(section: C, **changes: Any) -> C:
     """The same but for what is not None."""
     named = {name: value for name, value in changes.items() if value is not None}
     return section.model_copy(update=named)
@@ -159,11 +159,11 @@ def _config_of(model: ModelFolder) -> RunConfig:
     )
 
 
-def _chosen_games(
+def _choose_games(
     model: ModelFolder, config: RunConfig, env_ids: list[str], players: int | None
 ) -> tuple[EnvTriple, ...]:
-    from unstable.games.catalog import fewest_players
-    from unstable.games.runner import GameError
+    from unstable.games import GameError
+    from unstable.games.players import fewest_players
 
     known = {env_id: (n, template) for env_id, n, template in config.games.evaluated}
     chosen = []

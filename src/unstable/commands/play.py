@@ -1,9 +1,10 @@
-"""`unstable play`: a person against a model."""
+"""`unstable play`: a person against a model; and `unstable games`: which games run here."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
-from unstable.commands.console import (
+from unstable.commands import (
     CommandError,
     JsonFlag,
     TrustFlag,
@@ -26,18 +28,97 @@ from unstable.commands.console import (
 )
 from unstable.commands.models import ModelFolder, find_model
 from unstable.core import AgentSpec, PlaySpec, outcome
-from unstable.engines.protocol import EngineError, Sampling
+from unstable.engines import EngineError, Sampling
+from unstable.games import GameError, GameRunner
 from unstable.games.players import PLAYERS, RandomLegal
-from unstable.games.runner import GameError, GameRunner
+from unstable.games.rules import legal_moves
 from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from unstable.actor import VLLMActor
-    from unstable.collection.episodes import Reply, SeatPlayer, View
     from unstable.engines.remote import RemoteModel
-    from unstable.games.person import Person
+    from unstable.episodes import Reply, SeatPlayer, View
+
+
+PATIENCE = 1000
+"""Invalid moves in a row that a person may take back; models may take back none."""
+LISTINGS = 8
+"""Where moves are too many to list, they are drawn: so often."""
+
+
+class Person:
+    """Asks for moves until the game takes one.
+
+    Args:
+        read: returns a line that the person typed.
+        say: shows a text.
+    """
+
+    def __init__(self, read: Callable[[], str], say: Callable[[str], None]) -> None:
+        self._read, self._print = read, say
+        self._seen = ""
+
+    def play_turn(self, game: GameRunner) -> None:
+        """Show what is new, and play a move that the person types; an invalid one is not lost.
+
+        Raises:
+            EOFError: the person has left.
+        """
+        self.look(game)
+        game.env.state.error_allowance = PATIENCE
+        game.step(self._move(game))
+        game.env.state.error_allowance = 0
+
+    def look(self, game: GameRunner) -> None:
+        """Show what the person has not seen yet."""
+        observation = game.observe().observation
+        gap = "\n" if self._seen else ""
+        news = find_new_text(self._seen, observation)
+        if not news and game.last_move_invalid:  # some games do not say it
+            news = "That is no legal move here; ? lists them."
+        self._print(gap + printable(news))
+        self._seen = observation
+
+    def _move(self, game: GameRunner) -> str:
+        while True:
+            line = self._read().strip()
+            if line == "?":
+                self._print(hint(game))
+            elif line:
+                return as_move(line, game.env_id)
+
+
+def find_new_text(before: str, now: str) -> str:
+    """What an observation has more than the one before: most games tell the whole story again.
+
+    Where it does not simply go on, the paragraphs that both begin with are left out; a board is one
+    paragraph, and so is shown whole or not at all.
+    """
+    if before and now.startswith(before):
+        return now[len(before) :].strip("\n")
+    known, paragraphs = before.split("\n\n"), now.split("\n\n")
+    same = 0
+    while same < len(paragraphs) - 1 and same < len(known) and known[same] == paragraphs[same]:
+        same += 1
+    return "\n\n".join(paragraphs[same:]).strip("\n")
+
+
+def as_move(line: str, env_id: str) -> str:
+    """What the person meant: games whose moves are in brackets get them."""
+    return line if "[" in line or not RandomLegal.plays(env_id) else f"[{line}]"
+
+
+def hint(game: GameRunner) -> str:
+    """The legal moves, or some where they are too many."""
+    moves: dict[str, None] = {}
+    try:
+        for seed in range(LISTINGS):
+            moves |= dict.fromkeys(legal_moves(game.env_id, game.env, random.Random(seed)))
+    except LookupError as error:
+        return str(error)
+    return f"legal moves: {' '.join(moves)}"
 
 
 REMOTE_TIMEOUT = 300.0
@@ -132,9 +213,9 @@ def make_opponents(
         UsageError: it does not play this game.
         CommandError: the model cannot be loaded.
     """
-    from unstable.collection.actors import ActorPool
-    from unstable.collection.players import EnginePlayer, RemotePlayer, ScriptedPlayer
+    from unstable.actor import ActorPool
     from unstable.engines.remote import RemoteModel
+    from unstable.episodes import EnginePlayer, RemotePlayer, ScriptedPlayer
     from unstable.games.rules import compact_view
 
     others = [other for other in range(num_players) if other != seat] or [seat]
@@ -240,8 +321,7 @@ def play(
       unstable play outputs/2026-11-15/10-00-00/demo --game TicTacToe-v0 --seat 1
       OPENAI_BASE_URL=http://localhost:8000/v1 unstable play some-model --thoughts
     """
-    from unstable.games.catalog import fewest_players
-    from unstable.games.person import Person
+    from unstable.games.players import fewest_players
 
     require_selfplay()
     model = find_opponent(who, trusted=trust)
@@ -265,11 +345,11 @@ def play(
         title = f"{game}, seed {number}: you are player {seat}, {others if seats > 1 else 'alone'}."
         console.print(Text(title, "bold"))
         console.print("? lists legal moves, Ctrl-D leaves.\n", style="dim")
-        person = Person(_reader(console), lambda text: _say(console, text))
+        person = Person(_reader(console), lambda text: _print(console, text))
         theirs = None
         try:
             _play(table, seat, person, opponents, console if thoughts else None)
-            _say(console, _ending(table, seat))
+            _print(console, _describe_ending(table, seat))
             theirs = opponents.play_alone()
         except EOFError:
             console.print("\nYou have left.")
@@ -279,7 +359,7 @@ def play(
         except (GameError, EngineError) as error:
             raise CommandError(str(error)) from error
     if theirs is not None:
-        _say(console, f"{who} in the same game: reward {theirs.rewards[0]:.3g}.")
+        _print(console, f"{who} in the same game: reward {theirs.rewards[0]:.3g}.")
     if as_json:
         print_json(_result(table, seat, number, theirs))
 
@@ -314,11 +394,11 @@ def _reader(console: Console) -> Callable[[], str]:
     return read
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(Text(text))
 
 
-def _ending(table: GameRunner, seat: int) -> str:
+def _describe_ending(table: GameRunner, seat: int) -> str:
     last_seat, last = table.actions[-1]
     won = _verdict(table, seat)
     reason = str(table.infos.get(seat, {}).get("reason", ""))
@@ -351,3 +431,47 @@ def _result(table: GameRunner, seat: int, seed: int, theirs: GameRunner | None) 
         **({} if theirs is None else {"their_reward": theirs.rewards[0]}),
         "reason": str(table.infos.get(seat, {}).get("reason", "")),
     }
+
+
+def games(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Only games with this in their id.")
+    ] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Say which games of TextArena run here, by starting each once.
+
+    Of the others, it says what they need.
+
+    [bold]Examples[/]
+
+      unstable games
+      unstable games TicTac --json
+    """
+    from dataclasses import asdict
+
+    from unstable.games.players import game_ids, probe
+
+    require_selfplay()
+    wanted = [env_id for env_id in game_ids() if name.lower() in env_id.lower()]
+    if not wanted:
+        raise UsageError(f"no game has {name!r} in its id; `unstable games` lists them all")
+    entries = []
+    with err.status("starting games") as status:
+        for number, env_id in enumerate(wanted):
+            status.update(f"{env_id} ({number + 1} of {len(wanted)})")
+            entries.append(probe(env_id))
+    if as_json:
+        print_json([asdict(entry) for entry in entries])
+        return
+    table = Table("game", "players", "random-legal", "embedded model", "what it needs", box=None)
+    for entry in entries:
+        players = "-" if entry.num_players is None else str(entry.num_players)
+        table.add_row(
+            entry.env_id, players, "yes" if entry.has_random_legal else "",
+            "yes" if entry.has_random_legal and entry.has_short_board else "", entry.reason,
+            style=None if entry.num_players else "dim",
+        )  # fmt: skip
+    out.print(table)
+    here = sum(entry.num_players is not None for entry in entries)
+    out.print(f"{here} of {len(entries)} run here.")

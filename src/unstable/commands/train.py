@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from unstable.commands.console import (
+from unstable.commands import (
     CommandError,
     JsonFlag,
     TrustFlag,
@@ -32,7 +32,7 @@ from unstable.evaluation import iteration
 
 if TYPE_CHECKING:
     from unstable.config import RunConfig
-    from unstable.run.folder import RunFolder
+    from unstable.run import RunFolder
     from unstable.run.progress import Progress, RunResult
 
 
@@ -177,10 +177,10 @@ def train(
       unstable train --model smollm2
       unstable train my_run.toml --json
     """
-    from unstable.commands.tiny import base_model
+    from unstable.commands.models import base_model
     from unstable.config import ConfigError, load_config, recipe
     from unstable.core import new_run_dir
-    from unstable.run.folder import RunFolder
+    from unstable.run import RunFolder
 
     require_selfplay()
     overrides = {"model": model, "updates": updates, "seed": seed, "name": name}
@@ -222,9 +222,9 @@ def resume(
       unstable resume outputs/2026-11-15/10-00-00/self-play
       unstable resume RUN --updates 400
     """
-    from unstable.commands.tiny import base_model
+    from unstable.commands.models import base_model
     from unstable.config import ConfigError
-    from unstable.run.folder import RunFolder
+    from unstable.run import RunFolder
 
     require_selfplay()
     try:
@@ -243,7 +243,7 @@ def resume(
 
 def _run(config: RunConfig, folder: RunFolder, model: str, *, as_json: bool) -> None:
     from unstable.config import ConfigError
-    from unstable.run.folder import own_parts
+    from unstable.run import own_parts
     from unstable.run.start import RUN_ERRORS, start
 
     if not as_json:
@@ -260,10 +260,10 @@ def _run(config: RunConfig, folder: RunFolder, model: str, *, as_json: bool) -> 
     except KeyboardInterrupt:
         err.print(f"stopped; {again}", soft_wrap=True)
         raise
-    _say(result, as_json=as_json)
+    _print_result(result, as_json=as_json)
 
 
-def _say(result: RunResult, *, as_json: bool) -> None:
+def _print_result(result: RunResult, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -275,12 +275,12 @@ def _say(result: RunResult, *, as_json: bool) -> None:
             }
         )
         return
-    if troubles := _troubles(result.counts):
+    if troubles := _describe_losses(result.counts):
         err.print(troubles, soft_wrap=True)
     out.print(f"{result.step} updates; checkpoint: {result.checkpoint}", soft_wrap=True)
 
 
-def _troubles(counts: Mapping[str, Any]) -> str:
+def _describe_losses(counts: Mapping[str, Any]) -> str:
     """What did not go as it should, though the run went on."""
     words = {
         "failed": "training games failed",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unstable.commands.console import (
+from unstable.commands import (
     CommandError,
     JsonFlag,
     UsageError,
@@ -18,7 +18,7 @@ from unstable.commands.console import (
 )
 
 if TYPE_CHECKING:
-    from unstable.dashboard.view import Source
+    from unstable.dashboard import Source
 
 OUTPUTS = Path("outputs")
 OnceFlag = Annotated[bool, typer.Option("--once", help="Print it once as text, and leave.")]
@@ -44,8 +44,8 @@ def watch(
       unstable watch
       unstable watch outputs/2026-11-15/10-00-00/demo --once
     """
+    from unstable.dashboard import SourceError
     from unstable.dashboard.sources import RunFiles
-    from unstable.dashboard.view import SourceError
 
     try:
         source = RunFiles(run or newest_run(OUTPUTS))
@@ -91,9 +91,8 @@ def newest_run(outputs: Path) -> Path:
 def _show(source: Source, *, once: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
+    from unstable.dashboard import SourceError
     from unstable.dashboard.drawing import snapshot
-    from unstable.dashboard.view import SourceError
-    from unstable.terminal_interface import show
 
     try:
         with err.status("looking for the run"):
@@ -106,10 +105,9 @@ def _show(source: Source, *, once: bool, as_json: bool) -> None:
         out.print(snapshot(view, out.width))
     else:
         try:
-            show(source, view)
+            from unstable.terminal_interface import show
         except ModuleNotFoundError as error:
-            if error.name != "textual":
-                raise
             raise CommandError(
                 "textual is not installed: pip install 'prompt2policy[selfplay]', or use --once"
             ) from error
+        show(source, view)

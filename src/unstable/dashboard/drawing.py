@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from unstable.dashboard.view import Curve, Gpu, Number, RatingRow, View, WinRate
+from unstable.dashboard import Curve, Gpu, Number, RatingRow, View, WinRate
 from unstable.evaluation import iteration
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -70,13 +70,13 @@ def headline(view: View, trouble: str | None = None, now: float | None = None) -
     if view.status:
         text.append(f"  {view.status}", style=STATUS_STYLES.get(view.status, ""))
     age = (time.time() if now is None else now) - view.written
-    text.append(f"  written {ago(age)} ago", style="dim")
+    text.append(f"  written {format_age(age)} ago", style="dim")
     if view.message:
         text.append(f"  {view.message}", style="red")
     return text
 
 
-def ago(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
@@ -86,7 +86,7 @@ def ago(seconds: float) -> str:
 def draw_learner(view: View, width: int, height: int) -> RenderableType:
     if not view.curves:
         return NOTHING
-    lasts = [_last(curve) for curve in view.curves]
+    lasts = [_last_value(curve) for curve in view.curves]
     names = [Text(curve.name[:NAME]) for curve in view.curves]
     room = _room(width, names, lasts)
     slot = height // len(view.curves)
@@ -95,12 +95,12 @@ def draw_learner(view: View, width: int, height: int) -> RenderableType:
     return _grid(list(zip(names, lasts, bars, strict=True)))
 
 
-def _last(curve: Curve) -> Text:
+def _last_value(curve: Curve) -> Text:
     value = curve.values[-1]
-    return Text("not finite", "bold red") if value is None else Text(compact(value))
+    return Text("not finite", "bold red") if value is None else Text(format_number(value))
 
 
-def compact(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e8 else f"{value:.4g}"
 
 
@@ -191,7 +191,9 @@ def draw_ratings(view: View, width: int, _: int) -> RenderableType:
         return NOTHING
     low = min(row.mu - row.sigma for row in view.ratings)
     high = max(row.mu + row.sigma for row in view.ratings)
-    names = [Text(f"{'●' if row.active else '○'} {short(row.uid)[:NAME]}") for row in view.ratings]
+    names = [
+        Text(f"{'●' if row.active else '○'} {short_name(row.uid)[:NAME]}") for row in view.ratings
+    ]
     numbers = [Text(f"{row.mu:.1f} ± {row.sigma:.1f}") for row in view.ratings]
     room = _room(width, names, numbers)
     scale = room / (high - low) if high > low else 0.0
@@ -216,7 +218,7 @@ def draw_matches(view: View, width: int, _: int) -> RenderableType:
     for match in view.matches:
         for uid in {match.first, match.second}:
             played[uid] = played.get(uid, 0) + match.games
-    names = min(NAME, max(len(short(uid)) for uid in played))
+    names = min(NAME, max(len(short_name(uid)) for uid in played))
     most = view.matches[0].games
     room = max(1, (width - names - 4) // (_count(most, most).cell_len + 1))
     busiest = sorted(played, key=lambda uid: -played[uid])[: min(room, MAX_PLAYERS)]
@@ -229,7 +231,7 @@ def draw_matches(view: View, width: int, _: int) -> RenderableType:
         table.add_column(str(number), justify="right", header_style="dim")
     for i, uid in enumerate(busiest):
         cells = [_count(games.get(frozenset((uid, other)), 0), most) for other in busiest[: i + 1]]
-        table.add_row(str(i + 1), short(uid)[:NAME], *cells)
+        table.add_row(str(i + 1), short_name(uid)[:NAME], *cells)
     left = len(played) - len(busiest)
     return Group(table, Text(f"and {left} more players", "dim")) if left else table
 
@@ -254,7 +256,7 @@ def draw_game(view: View, _: int, __: int) -> RenderableType:
     return Text(view.latest_game, overflow="fold") if view.latest_game else NOTHING
 
 
-def short(uid: str) -> str:
+def short_name(uid: str) -> str:
     return uid.removeprefix("fixed-")
 
 

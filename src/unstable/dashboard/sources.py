@@ -27,9 +27,9 @@ from typing import Annotated, Any, NotRequired, TextIO, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from unstable.dashboard.view import SourceError, View, local_gpus, make_view
+from unstable.dashboard import SourceError, View, local_gpus, make_view
 from unstable.evaluation import Evaluation
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.utils.files import open_data, read_json, to_json
 
 INTERFACE, METRICS, GAMES = "interface.json", "metrics.jsonl", "eval_data/games.jsonl"

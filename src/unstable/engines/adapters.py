@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unstable.engines.protocol import EngineError
+from unstable.engines import EngineError
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"

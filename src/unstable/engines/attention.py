@@ -10,9 +10,11 @@ it hands the keyword argument `plan` of its forward through to `slot_attention`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from inspect import signature
 from itertools import accumulate
 from typing import Any
 
@@ -52,7 +54,7 @@ class SlotCache:
             wanted = max(columns, self.columns + self.columns // 2)
             self.columns = -(-wanted // COLUMN_STEP) * COLUMN_STEP
         self.layers = {
-            layer: (self._grown(keys), self._grown(values))
+            layer: (self._grow(keys), self._grow(values))
             for layer, (keys, values) in self.layers.items()
         }
         return True
@@ -78,7 +80,7 @@ class SlotCache:
         _, heads, _, size = like.shape
         return like.new_zeros(self.rows, heads, self.columns, size)
 
-    def _grown(self, old: Tensor) -> Tensor:
+    def _grow(self, old: Tensor) -> Tensor:
         rows, heads, columns, size = old.shape
         new = old.new_zeros(self.rows, heads, self.columns, size)
         new[:rows, :, :columns] = old
@@ -166,10 +168,10 @@ def slot_attention(
     n = plan.running
     if n:
         seen = (keys[:n, :, : plan.reach], values[:n, :, : plan.reach])
-        parts.append(_running(query[:n], *seen, plan, scale, sliding_window, softcap))
+        parts.append(_attend_running(query[:n], *seen, plan, scale, sliding_window, softcap))
     if plan.lengths and _is_flash(query, softcap):
         joining = (query[n:], key[n:], value[n:])
-        parts.append(_ragged(*joining, plan, scale, sliding_window))
+        parts.append(_attend_prompts(*joining, plan, scale, sliding_window))
     elif plan.lengths:
         joined = query.new_empty(len(query) - n, query.shape[1], value.shape[-1])
         for prompts in plan.prompts:
@@ -180,7 +182,7 @@ def slot_attention(
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
 
 
-def _running(
+def _attend_running(
     query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, scale: float,
     window: int | None, softcap: float | None,
 ) -> Tensor:  # fmt: skip
@@ -206,7 +208,7 @@ def _is_flash(query: Tensor, softcap: float | None) -> bool:
     return query.is_cuda and query.dtype != torch.float32 and softcap is None
 
 
-def _ragged(
+def _attend_prompts(
     query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float, window: int | None
 ) -> Tensor:
     """Prompts against themselves, of any lengths in one kernel."""
@@ -280,3 +282,82 @@ def use_slots(model: Any) -> None:
     if model.config._attn_implementation != NAME:  # noqa: SLF001 - there is no public way to ask
         kind = type(model).__name__
         raise ValueError(f"{kind} has an attention of its own: use the vllm engine for it")
+
+
+_LOG = logging.getLogger(__name__)
+APART = 2e-2
+"""Of two results in bfloat16 that should be the same, the distance relative to their norm."""
+
+
+def causal_varlen(
+    query: Tensor, key: Tensor, value: Tensor, ends: Tensor, longest: int, scale: float | None
+) -> Tensor:
+    """Each sequence against itself.
+
+    Args:
+        query: (tokens, heads, size), in half precision.
+        key: the same, of as many heads or fewer, each for several of the query's.
+        value: as the keys.
+        ends: 0 and the end of each sequence, int32.
+        longest: tokens of the longest sequence.
+        scale: of the products; None: the usual one.
+    """
+    shared = query.shape[1] // key.shape[1]
+    learns = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if shared > 1 and not _shares_heads(query.device, learns):
+        key, value = (states.repeat_interleave(shared, dim=1) for states in (key, value))
+        shared = 1
+    return _attend(query, key, value, ends, longest, shared, scale=scale)
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, ends: Tensor, longest: int, shared: int,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    from torch.nn.attention.varlen import varlen_attn
+
+    if shared > 1 and "enable_gqa" in signature(varlen_attn).parameters:
+        options["enable_gqa"] = True
+    out = varlen_attn(
+        query, key, value, ends, ends, longest, longest, window_size=(-1, 0), **options
+    )
+    assert isinstance(out, Tensor)
+    return out
+
+
+@cache
+def _shares_heads(device: torch.device, learns: bool) -> bool:
+    """Whether the kernel is right for heads that share keys and values; `learns`: its gradient."""
+    reason = _find_sharing_fault(device, learns)
+    if reason:
+        what = "its gradient" if learns else "attention"
+        _LOG.warning("keys and values are repeated for %s on %s: %s", what, device, reason)
+    return not reason
+
+
+def _find_sharing_fault(device: torch.device, learns: bool) -> str:
+    with torch.inference_mode(False), torch.enable_grad():
+        numbers = torch.linspace(-1.0, 1.0, 8 * 4 * 64, device=device).sin_().view(8, 4, 64)
+        queries = numbers.bfloat16().requires_grad_()
+        keys = numbers[:, 1::2].cos().bfloat16().requires_grad_()
+        bounds = torch.tensor([0, 3, 8], dtype=torch.int32, device=device)
+        one_each = keys.repeat_interleave(2, dim=1)
+        expected = _attend(queries, one_each, one_each, bounds, 5, 1)
+        try:
+            shared = _attend(queries, keys, keys, bounds, 5, 2)
+            pairs = {"the output": (shared, expected)}
+            if learns:
+                slopes = (
+                    torch.autograd.grad(out.float().square().sum(), [queries, keys])
+                    for out in (shared, expected)
+                )
+                names = ("the queries' gradient", "the keys' gradient")
+                pairs |= dict(zip(names, zip(*slopes, strict=True), strict=True))
+        except (RuntimeError, ValueError) as error:
+            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    # By the norm: single numbers are as far apart as one rounding of sums in half precision.
+    for name, (ours, theirs) in pairs.items():
+        apart = (ours.float() - theirs.float()).norm() / theirs.float().norm()
+        if not apart <= APART:
+            return f"{name} is {apart:.2g} off"
+    return ""

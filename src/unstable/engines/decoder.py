@@ -1,86 +1,156 @@
-"""One model that decodes many rows at once; rows join and leave between steps."""
+"""Decode many rows at once with one model; rows join and leave between steps.
+
+On a GPU steps are recorded and replayed: a step of one token per row is a thousand small kernels,
+and a host takes longer to launch them than the GPU to run them. A CUDA graph has its sizes and
+addresses fixed, so rows and columns are rounded up to few sizes, and all graphs are dropped when
+the cache or the adapters move.
+"""
 
 from __future__ import annotations
 
+import gc
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from unstable.engines import Sampling
 from unstable.engines.adapters import Adapter, AdapterMixture, LoraLinear, mix
 from unstable.engines.attention import AttentionPlan, SlotCache, use_slots
-from unstable.engines.protocol import Sampling
-from unstable.engines.replay import FEWEST_COLUMNS, GraphReplay, rounded_up
+
+FEWEST_ROWS, FEWEST_COLUMNS = 8, 128
+
+Run = Callable[[Tensor, int], Tensor]
+"""The model over (tokens, positions, rows), one token each, that look at so many columns."""
+
+
+def rounded_up(wanted: int, fewest: int) -> int:
+    """The next of 1, 1.5, 2, 3, 4, 6, 8, ... times `fewest`: at most a third is idle."""
+    size = fewest
+    while size < wanted:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+@contextmanager
+def record_graph(graph: Any, pool: Any) -> Iterator[None]:
+    """Record what is launched; other threads, such as a learner's, may keep using the GPU."""
+    # A graph of an engine that is gone must not be freed now: CUDA would refuse this one then.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@dataclass
+class _Recorded:
+    graph: Any
+    others: Tensor | None
+    logits: Tensor
+
+
+class GraphReplay:
+    """Runs steps by replaying them; `mixture` is set before every step."""
+
+    def __init__(
+        self, run: Run, mixture: AdapterMixture, max_rows: int, device: torch.device
+    ) -> None:
+        self._run = run
+        self._mixture = mixture
+        self._max_rows = max_rows
+        self._inputs = torch.zeros(3, max_rows, dtype=torch.long, device=device)
+        self._recorded: dict[tuple[int, int, bool], _Recorded | None] = {}
+        """None: it was run once, which readies what must not be readied while record_graph."""
+        self._adapters: object = None
+        self._pool: Any = None
+
+    def rows(self, wanted: int) -> int:
+        return min(rounded_up(wanted, FEWEST_ROWS), self._max_rows)
+
+    def forget(self) -> None:
+        """The cache is another one now."""
+        self._recorded.clear()
+        self._pool = None
+
+    def step(self, inputs: Tensor, columns: int) -> Tensor:
+        """Logits of a step.
+
+        Args:
+            inputs: (3, rows) as for `Run`, `rows` as that of `self.rows`.
+            columns: a size of `rounded_up`.
+        """
+        if self._adapters is not self._mixture.adapters:
+            self.forget()
+            self._adapters = self._mixture.adapters
+        others = self._mixture.tokens
+        key = (inputs.shape[1], columns, others is None)
+        if key not in self._recorded:
+            self._recorded[key] = None
+            return self._run(inputs, columns)
+        recorded = self._recorded[key]
+        if recorded is None:
+            recorded = self._recorded[key] = self._record(inputs.shape[1], columns, others)
+        self._inputs[:, : inputs.shape[1]] = inputs
+        if recorded.others is not None and others is not None:
+            recorded.others.copy_(others)
+        recorded.graph.replay()
+        return recorded.logits
+
+    def _record(self, rows: int, columns: int, others: Tensor | None) -> _Recorded:
+        graph = torch.cuda.CUDAGraph()
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        fixed = None if others is None else others.clone()
+        self._mixture.tokens = self._mixture.outputs = fixed
+        with record_graph(graph, self._pool):
+            logits = self._run(self._inputs[:, :rows], columns)
+        return _Recorded(graph, fixed, logits)
 
 
 def draw(
-    logits: Tensor,
-    uniforms: list[float],
-    temperatures: list[float],
-    top_ps: list[float],
-    forced: Mapping[int, int] | None = None,
+    logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor, forced: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Draw a token per row by inverting its cumulative distribution at its uniform number.
 
+    Tokens lie in the order of the vocabulary, and of top_p all are kept that are as likely as the
+    last one: that takes no sorting in a kernel.
+
     Args:
         logits: (rows, vocabulary), float32.
-        uniforms: per row, in [0, 1).
-        temperatures: per row; 0: the most likely token.
-        top_ps: per row; below 1 the least likely tokens beyond that mass are left out.
-        forced: by row, tokens that are not drawn but given.
+        uniform: per row, in [0, 1).
+        temperature: per row; 0: the most likely token.
+        top_p: per row; below 1 the least likely tokens beyond that mass are left out.
+        forced: per row, a token that is not drawn but given, or -1.
 
     Returns:
         The tokens, and their log-probabilities after the temperature. A row whose logits are not
         numbers gets a log-probability that is none either.
     """
-    divisors = torch.tensor([t or 1.0 for t in temperatures], device=logits.device)
-    logprobs = (logits / divisors[:, None]).log_softmax(-1)
-    tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
-    ways: dict[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], list[int]] = {}
-    for row, (temperature, top_p) in enumerate(zip(temperatures, top_ps, strict=True)):
-        sampled = _from_nucleus if top_p < 1.0 else _from_whole
-        ways.setdefault(sampled if temperature > 0.0 else _most_likely, []).append(row)
-    for pick, rows in ways.items():
-        everybody = len(rows) == len(logits)
-        chosen = logits if everybody else logits[rows]
-        numbers = torch.tensor(
-            [[uniforms[row], temperatures[row], top_ps[row]] for row in rows],
-            dtype=torch.float64,
-        ).to(device=logits.device, dtype=torch.float32)
-        picked = pick(chosen, numbers[:, :1], numbers[:, 1:2], numbers[:, 2:])
-        if everybody:
-            tokens = picked
-        else:
-            tokens[rows] = picked
-    for row, token in (forced or {}).items():
-        tokens[row] = token
-    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
-
-
-def _most_likely(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:  # noqa: ARG001
-    return logits.argmax(-1)
-
-
-def _from_whole(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:  # noqa: ARG001
-    mass = (logits / temperature).softmax(-1).cumsum(-1)
-    return _invert(mass, uniform * mass[:, -1:])
-
-
-def _from_nucleus(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:
-    probs, order = (logits / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
-    mass = probs.cumsum(-1)
-    # The token that reaches top_p is the last one kept, and the first is always kept.
-    last = (mass < top_p * mass[:, -1:]).sum(-1, keepdim=True).clamp_(max=mass.shape[-1] - 1)
-    place = _invert(mass, uniform * mass.gather(1, last))
-    return order.gather(1, place[:, None])[:, 0]
-
-
-def _invert(mass: Tensor, at: Tensor) -> Tensor:
-    """The first place whose cumulative mass is more than `at`."""
-    return torch.searchsorted(mass, at, right=True)[:, 0].clamp_(max=mass.shape[-1] - 1)
+    uniform, top_p = uniform[:, None], top_p[:, None]
+    logits = logits / temperature.where(temperature > 0, 1)[:, None]
+    mass = logits.softmax(-1)
+    if bool((top_p < 1).any()):
+        ordered, _ = mass.sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered
+        last = (before < top_p * mass.sum(-1, keepdim=True)).sum(-1, keepdim=True) - 1
+        least = ordered.gather(1, last.clamp_(min=0))
+        mass = torch.where((mass >= least) | (top_p >= 1), mass, 0.0)
+    sums = mass.cumsum(-1)
+    tokens = torch.searchsorted(sums, uniform * sums[:, -1:], right=True)[:, 0]
+    if bool((tokens == sums.shape[1]).any()):  # by rounding
+        tokens = torch.minimum(tokens, sums.argmax(-1))
+    if bool((temperature <= 0).any()):
+        tokens = torch.where(temperature > 0, tokens, logits.argmax(-1))
+    tokens = torch.where(forced >= 0, forced, tokens)
+    return tokens, logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
 
 
 CHUNK_TOKENS = {True: 1024, False: 16384}
@@ -151,19 +221,15 @@ class Decoder:
         """
         logits = self._logits(joining)
         self.rows.extend(joining)
+        numbers = [(r.random.random(), r.sampling.temperature, r.sampling.top_p) for r in self.rows]
+        ways = torch.tensor(numbers, dtype=torch.float64).to(self.device, torch.float32)
+        forced = [r.sampling.forced[len(r.tokens)] if r.sampling.forced else -1 for r in self.rows]
+        uniform, temperature, top_p = ways.T
         tokens, logprobs = draw(
-            logits,
-            [row.random.random() for row in self.rows],
-            [row.sampling.temperature for row in self.rows],
-            [row.sampling.top_p for row in self.rows],
-            {
-                place: row.sampling.forced[len(row.tokens)]
-                for place, row in enumerate(self.rows)
-                if row.sampling.forced
-            },
+            logits, uniform, temperature, top_p, torch.tensor(forced, device=self.device)
         )
-        numbers = zip(tokens.tolist(), logprobs.tolist(), strict=True)
-        for row, (token, logprob) in zip(self.rows, numbers, strict=True):
+        drawn = zip(tokens.tolist(), logprobs.tolist(), strict=True)
+        for row, (token, logprob) in zip(self.rows, drawn, strict=True):
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.stopped = token in self.stop

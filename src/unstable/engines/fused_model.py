@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unstable.engines import reference
 from unstable.engines.adapters import Adapter
+from unstable.engines.attention import causal_varlen
 from unstable.engines.pages import PAGE, PagePool
-from unstable.utils.varlen import causal_varlen
 
 LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -36,7 +35,7 @@ AGREE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     """Which token is whose."""
 
     positions: Tensor
@@ -135,7 +134,7 @@ class FusedModel:
     Args:
         model: a causal language model of `transformers` of the known shape.
         max_length: of a text.
-        ops: `reference`, or the kernels that do the same.
+        ops: the module with the kernels.
     """
 
     def __init__(self, model: Any, max_length: int, ops: ModuleType) -> None:
@@ -183,7 +182,7 @@ class FusedModel:
         return PagePool(len(self.layers), kv_heads, size, self.dtype, self.device)
 
     def __call__(
-        self, tokens: Tensor, batch: Batch, pool: PagePool, keep: Tensor | None = None
+        self, tokens: Tensor, batch: TokenBatch, pool: PagePool, keep: Tensor | None = None
     ) -> Tensor:
         """Logits of the tokens in `keep`, or of all: (tokens, the vocabulary and more)."""
         ops, rank = self.ops, self.bank.rank
@@ -199,7 +198,7 @@ class FusedModel:
         bounds = None
         if batch.lengths is not None:
             ends = torch.tensor([0, *batch.lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-            bounds = sent(ends, self.device)
+            bounds = send_to_device(ends, self.device)
         delta: Tensor | None = None
         for number, layer in enumerate(self.layers):
             x = ops.add_norm(hidden, delta, layer.norm.weight, layer.norm.variance_epsilon)
@@ -230,7 +229,7 @@ class FusedModel:
         return product(self.head, x, whose)
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """On the device, without waiting for what it is doing."""
     if device.type == "cpu":
         return tensor
@@ -332,7 +331,7 @@ def _power_of_2(number: int) -> int:
 # --- which models -------------------------------------------------------------------------------
 
 
-def fused(model: Any, max_length: int, ops: ModuleType = reference) -> FusedModel | None:
+def fuse_model(model: Any, max_length: int, ops: ModuleType) -> FusedModel | None:
     """A model in few operations; None if it is of another shape or gives other numbers so."""
     if not _is_known(model):
         return None
@@ -344,7 +343,7 @@ def fused(model: Any, max_length: int, ops: ModuleType = reference) -> FusedMode
         pool = one.pool()
         positions = torch.arange(len(tokens), device=model.device, dtype=torch.int32)
         table = torch.tensor([[pool.take()]], device=model.device)
-        batch = Batch(positions, torch.zeros_like(positions), table, None, [len(tokens)])
+        batch = TokenBatch(positions, torch.zeros_like(positions), table, None, [len(tokens)])
         ours = one(tokens, batch, pool).float()
         distance = (ours - theirs).norm() / theirs.norm()
     return one if bool(distance < AGREE.get(one.dtype, 0.0)) else None

@@ -1,7 +1,7 @@
 """Triton kernels of the paged decoder.
 
-`unstable.engines.reference` has the same functions in plain torch and says what each computes.
-Sums are float32 whatever the tensors are.
+Sums are float32 whatever the tensors are. Rows of a step that are idle have position -1; what is
+computed for them means nothing. The tests have the same functions in plain torch.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def _add_norm(
 
 
 def add_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
+    """The RMS norm of `hidden`, to which `delta` is added in place before."""
     tokens, size = hidden.shape
     out = torch.empty_like(hidden)
     block = triton.next_power_of_2(size)
@@ -68,7 +69,7 @@ def _page(anchor, address):
 
 
 @triton.jit
-def _rotated(
+def _rotate_heads(
     heads, weight, cosine, sine, epsilon,
     COUNT: tl.constexpr, COUNT_BLOCK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     HAS_NORM: tl.constexpr,
@@ -110,7 +111,7 @@ def _rotate_and_store(
         column = tl.arange(0, BLOCK)[None, :]
         if part == 0:
             q_head = tl.arange(0, Q_BLOCK)[:, None]
-            query = _rotated(
+            query = _rotate_heads(
                 base, q_weight, cosine, sine, epsilon, Q_HEADS, Q_BLOCK, SIZE, BLOCK, HAS_NORM
             )
             tl.store(
@@ -126,7 +127,7 @@ def _rotate_and_store(
             page = _page(qkv, address)
             place = (head * PAGE_SIZE + position % PAGE_SIZE) * SIZE + column
             if part == 1:
-                key = _rotated(
+                key = _rotate_heads(
                     base + Q_HEADS * SIZE, k_weight, cosine, sine, epsilon,
                     KV_HEADS, KV_BLOCK, SIZE, BLOCK, HAS_NORM,
                 ).to(qkv.dtype.element_ty)  # fmt: skip
@@ -145,6 +146,20 @@ def rotate_and_store(
     rotary: tuple[Tensor, Tensor], positions: Tensor, rows: Tensor, table: Tensor,
     pool: PagePool, layer: int, keep_keys: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Queries and keys of projected tokens; keys and values are written to the rows' pages.
+
+    Args:
+        qkv: (tokens, at least all heads of all three), one after the other.
+        heads: how many of queries, how many of keys, and their size.
+        norms: weights and epsilon of the norms of queries and keys.
+        rotary: cosines and sines, (positions, size).
+        positions: of the tokens.
+        rows: whose tokens they are.
+        table: (rows, pages): addresses.
+        pool: where the pages are.
+        layer: its number.
+        keep_keys: whether the keys that are returned matter.
+    """
     q_heads, kv_heads, size = heads
     queries = qkv.new_empty(len(qkv), q_heads, size)
     keys = qkv.new_empty(len(qkv), kv_heads, size) if keep_keys else queries
@@ -258,6 +273,7 @@ def attend(
     queries: Tensor, kv_heads: int, positions: Tensor, table: Tensor, pool: PagePool, layer: int,
     scale: float,
 ) -> Tensor:  # fmt: skip
+    """One token of each row against all that its pages hold up to its position."""
     rows, q_heads, size = queries.shape
     splits = triton.next_power_of_2(max(1, min(PROGRAMS // (rows * kv_heads), 32)))
     out = torch.empty_like(queries)
@@ -283,7 +299,7 @@ def attend(
 
 
 @triton.jit
-def _added(
+def _adapter_sum(
     ranks, up, whose, tokens, columns, inside, real, stride, WIDTH: tl.constexpr,
     RANKS: tl.constexpr, RANK_BLOCK: tl.constexpr, RANK: tl.constexpr,
 ):  # fmt: skip
@@ -322,7 +338,7 @@ def _expand(
     real = columns < WIDTH
     mask = inside[:, None] & real[None, :]
     segment = (start >= SECOND).to(tl.int32) + (start >= THIRD).to(tl.int32)
-    added = _added(
+    added = _adapter_sum(
         out + WIDTH + segment * RANKS, up, whose, tokens, columns, inside, real, stride,
         WIDTH, RANKS, RANK_BLOCK, RANK,
     )  # fmt: skip
@@ -332,6 +348,15 @@ def _expand(
 
 
 def expand(out: Tensor, up: Tensor, whose: Tensor, sizes: Sequence[int], rank: int) -> None:
+    """Add to the first columns of `out` what adapters make of its last ones, their ranks.
+
+    Args:
+        out: (tokens, columns of all layers, then ranks of each layer).
+        up: (ranks, columns): from ranks to columns, of each layer.
+        whose: the adapter of each token by its place among the ranks; -1: none.
+        sizes: columns of each layer.
+        rank: how many ranks an adapter has.
+    """
     width, ranks = sum(sizes), len(up)
     second = sizes[0]
     third = second + sizes[1] if len(sizes) > 2 else width
@@ -364,11 +389,11 @@ def _gate(
     value = tl.load(place + SIZE, mask=mask, other=0.0).to(tl.float32)
     if RANKS > 0:
         ranks = both + 2 * SIZE
-        gate += _added(
+        gate += _adapter_sum(
             ranks, up, whose, tokens, columns, inside, real, stride,
             2 * SIZE, RANKS, RANK_BLOCK, RANK,
         )  # fmt: skip
-        value += _added(
+        value += _adapter_sum(
             ranks + RANKS, up, whose, tokens, SIZE + columns, inside, real, stride,
             2 * SIZE, RANKS, RANK_BLOCK, RANK,
         )  # fmt: skip
@@ -379,6 +404,7 @@ def _gate(
 
 
 def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank: int) -> Tensor:
+    """`silu` of the first `size` columns times the next ones, with what adapters add to both."""
     out = both.new_empty(len(both), size)
     if up is None or whose is None:
         tokens, columns = 1, min(1024, triton.next_power_of_2(size))
@@ -398,14 +424,14 @@ def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank:
 
 
 @triton.jit
-def _ordered(x, BITS: tl.constexpr):
+def _sortable(x, BITS: tl.constexpr):
     """Integers in the order of floating-point numbers; those of 16 bits need no more of them."""
     bits = x.to(tl.int32, bitcast=True)
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)) >> (32 - BITS)
 
 
 @triton.jit
-def _loaded(source, start, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
+def _load_block(source, start, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
     column = start + tl.arange(0, BLOCK)
     return tl.load(source + column, mask=column < VOCABULARY, other=float("-inf")).to(tl.float32)
 
@@ -416,7 +442,7 @@ def _most_likely(source, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
     mosts = tl.full((BLOCK,), float("-inf"), tl.float32)
     places = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, VOCABULARY, BLOCK):
-        x = _loaded(source, start, VOCABULARY, BLOCK)
+        x = _load_block(source, start, VOCABULARY, BLOCK)
         places = tl.where(x > mosts, start + tl.arange(0, BLOCK), places)
         mosts = tl.maximum(mosts, x)
     most = tl.max(mosts, 0)
@@ -432,8 +458,8 @@ def _nucleus(
     goal = top_p * total
     # All tokens together that are less likely than this are less than what top_p leaves out.
     least = most - tl.log(VOCABULARY / (1.0 - top_p)) / sharpness
-    first = _ordered(least, BITS).to(tl.int64)
-    span = _ordered(most, BITS).to(tl.int64) - first + 1
+    first = _sortable(least, BITS).to(tl.int64)
+    span = _sortable(most, BITS).to(tl.int64) - first + 1
     step = tl.full((), 1, tl.int64)
     while step * 3 < span:
         step *= 4
@@ -447,8 +473,8 @@ def _nucleus(
         middles = tl.zeros((BLOCK,), tl.float32)
         highs = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, VOCABULARY, BLOCK):
-            x = _loaded(source, start, VOCABULARY, BLOCK)
-            order = _ordered(x, BITS)
+            x = _load_block(source, start, VOCABULARY, BLOCK)
+            order = _sortable(x, BITS)
             mass = tl.exp((x - most) * sharpness)
             lows += tl.where(order >= low, mass, 0.0)
             middles += tl.where(order >= middle, mass, 0.0)
@@ -478,10 +504,10 @@ def _first_beyond(
     chosen = tl.full((), -1, tl.int32)
     last = tl.full((), -1, tl.int32)
     while (start < VOCABULARY) & (chosen < 0):
-        x = _loaded(source, start, VOCABULARY, BLOCK)
+        x = _load_block(source, start, VOCABULARY, BLOCK)
         column = start + tl.arange(0, BLOCK)
         mass = tl.exp((x - most) * sharpness)
-        mass = tl.where(_ordered(x, BITS) >= threshold, mass, 0.0)
+        mass = tl.where(_sortable(x, BITS) >= threshold, mass, 0.0)
         block = tl.sum(mass, 0)
         if before + block > goal:
             beyond = (before + tl.cumsum(mass, 0) > goal) & (mass > 0.0)
@@ -507,7 +533,7 @@ def _draw(
         sharpness = 1.0 / tl.where(temperature > 0.0, temperature, 1.0)
         masses = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, VOCABULARY, BLOCK):
-            x = _loaded(source, start, VOCABULARY, BLOCK)
+            x = _load_block(source, start, VOCABULARY, BLOCK)
             masses += tl.exp((x - most) * sharpness)
         total = tl.sum(masses, 0)
         if temperature > 0.0:
@@ -530,6 +556,18 @@ def _draw(
 
 
 def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: Tensor) -> Tensor:
+    """Draw a token per row, as `decoder.draw` does.
+
+    Args:
+        logits: (rows, at least the vocabulary).
+        vocabulary: its size.
+        numbers: int32, (7, rows): slot, position, adapter, forced token or -1, and the bits of
+            the uniform number, the temperature and top_p.
+        next_tokens: by slot, where the tokens are put.
+
+    Returns:
+        int32, (2, rows): tokens, and the bits of their log-probabilities after the temperature.
+    """
     slots, positions, _, forced = numbers[:4]
     uniforms, temperatures, top_ps = numbers[4:].view(torch.float32)
     rows = numbers.shape[1]

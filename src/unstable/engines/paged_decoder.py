@@ -17,10 +17,15 @@ import torch
 from torch import Tensor
 
 from unstable.engines.adapters import Adapter
-from unstable.engines.decoder import DecodingRow, prompt_chunks
-from unstable.engines.fused_model import Batch, FusedModel, fused, sent
+from unstable.engines.decoder import (
+    FEWEST_ROWS,
+    DecodingRow,
+    prompt_chunks,
+    record_graph,
+    rounded_up,
+)
+from unstable.engines.fused_model import FusedModel, TokenBatch, fuse_model, send_to_device
 from unstable.engines.pages import PAGE
-from unstable.engines.replay import FEWEST_ROWS, recording, rounded_up
 
 CHUNK_TOKENS = 16384
 """How much of prompts is read at once."""
@@ -34,7 +39,7 @@ def paged_decoder(
         from unstable.engines import kernels
     except ModuleNotFoundError:  # no Triton
         return None
-    network = fused(model, max_length, kernels)
+    network = fuse_model(model, max_length, kernels)
     if network is None:
         return None
     return PagedDecoder(model, network, max_rows, max_length, stop)
@@ -99,7 +104,7 @@ class PagedDecoder:
         # Idle rows put their tokens behind all others.
         self._next_tokens = torch.zeros(self.max_rows + 1, dtype=torch.long, device=self.device)
         self._recorded: dict[tuple[int, bool], _Recorded | None] = {}
-        """None: it was run once, which readies what must not be readied while recording."""
+        """None: it was run once, which readies what must not be readied while record_graph."""
         self._memory: Any = None
 
     @property
@@ -143,18 +148,20 @@ class PagedDecoder:
         for seat, position in zip(seats, positions, strict=True):
             if position // PAGE == len(seat.pages):
                 self._give_pages(seat, [self._pool.take()])
-        numbers = self._described(seats, positions, count)
-        self._numbers[: 7 * count].copy_(sent(numbers.view(-1), self.device), non_blocking=True)
+        numbers = self._describe_rows(seats, positions, count)
+        self._numbers[: 7 * count].copy_(
+            send_to_device(numbers.view(-1), self.device), non_blocking=True
+        )
         # Who sits where changes whenever the rows do.
         slots = [seat.slot for seat in seats]
         if self._table_is_old or slots != self._slots_in_table:
             table = torch.from_numpy(self._addresses[slots])
-            self._table[: len(seats)].copy_(sent(table, self.device), non_blocking=True)
+            self._table[: len(seats)].copy_(send_to_device(table, self.device), non_blocking=True)
             self._table_is_old, self._slots_in_table = False, slots
         adapted = any(seat.row.adapter is not None for seat in seats)
-        self._keep(seats, self._replayed(count, adapted))
+        self._keep(seats, self._replay_step(count, adapted))
 
-    def _described(self, seats: list[_Seat], positions: list[int], count: int) -> Tensor:
+    def _describe_rows(self, seats: list[_Seat], positions: list[int], count: int) -> Tensor:
         """What `draw_tokens` is told of each row, with idle ones at the end; one more is asked."""
         numbers = torch.empty(7, count, dtype=torch.int32)
         n = len(seats)
@@ -181,7 +188,7 @@ class PagedDecoder:
             seat.asked += 1
         return numbers
 
-    def _replayed(self, rows: int, adapted: bool) -> Tensor:
+    def _replay_step(self, rows: int, adapted: bool) -> Tensor:
         """The results of a step over the first rows of the table; they stay until the next one."""
         key = (rows, adapted)
         if self.device.type != "cuda" or key not in self._recorded:
@@ -197,7 +204,7 @@ class PagedDecoder:
         graph = torch.cuda.CUDAGraph()
         if self._memory is None:
             self._memory = torch.cuda.graph_pool_handle()
-        with recording(graph, self._memory):
+        with record_graph(graph, self._memory):
             results = self._run(rows, adapted)
         return _Recorded(graph, results)
 
@@ -205,13 +212,13 @@ class PagedDecoder:
         numbers = self._numbers[: 7 * rows].view(7, rows)
         slots, positions, whose = numbers[:3]
         tokens = self._next_tokens.index_select(0, slots)
-        batch = Batch(
+        batch = TokenBatch(
             positions, self._places[:rows], self._table[:rows], whose if adapted else None
         )
         logits = self.fused(tokens, batch, self._pool)
-        return self._drawn(logits, numbers)
+        return self._draw(logits, numbers)
 
-    def _drawn(self, logits: Tensor, numbers: Tensor) -> Tensor:
+    def _draw(self, logits: Tensor, numbers: Tensor) -> Tensor:
         drawn: Tensor = self.fused.ops.draw_tokens(
             logits, self.fused.vocabulary, numbers, self._next_tokens
         )
@@ -259,12 +266,12 @@ class PagedDecoder:
         numbers[1] = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
         numbers[2] = np.repeat(np.arange(len(readers)), counts)
         numbers[3] = np.repeat([bank.slot(seat.row.adapter) for seat in readers], counts)
-        there = sent(torch.from_numpy(numbers), self.device)
-        table = sent(
+        there = send_to_device(torch.from_numpy(numbers), self.device)
+        table = send_to_device(
             torch.from_numpy(self._addresses[[seat.slot for seat in readers]]), self.device
         )
-        batch = Batch(there[1], there[2], table, there[3] if adapted else None, lengths)
-        keep = sent(torch.from_numpy(ends - 1), self.device)
+        batch = TokenBatch(there[1], there[2], table, there[3] if adapted else None, lengths)
+        keep = send_to_device(torch.from_numpy(ends - 1), self.device)
         logits = self.fused(there[0].long(), batch, self._pool, keep)
         seats, sources = [], []
         for place, (reader, rows) in enumerate(zip(readers, groups, strict=True)):
@@ -272,10 +279,10 @@ class PagedDecoder:
                 seats.append(reader if row is reader.row else self._seat_like(row, reader))
                 sources.append(place)
         if len(seats) > len(readers):
-            logits = logits[sent(torch.tensor(sources), self.device)]
+            logits = logits[send_to_device(torch.tensor(sources), self.device)]
         positions = [len(seat.row.prompt) - 1 for seat in seats]
-        described = sent(self._described(seats, positions, len(seats)), self.device)
-        self._keep(seats, self._drawn(logits, described))
+        described = send_to_device(self._describe_rows(seats, positions, len(seats)), self.device)
+        self._keep(seats, self._draw(logits, described))
         self._table_is_old = True
 
     def _seat(self, row: DecodingRow) -> _Seat:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unstable.engines.protocol import EngineError, Sampling
+from unstable.engines import EngineError, Sampling
 from unstable.foreign_text import whole_characters, without_secrets
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class RemoteModel:
 
         conversation: Any = [dict(message) for message in messages]
         try:
-            return await self._connected().chat.completions.create(
+            return await self._connect().chat.completions.create(
                 model=self.name,
                 messages=conversation,
                 temperature=sampling.temperature,
@@ -88,7 +88,7 @@ class RemoteModel:
                 extra_headers=None if self._key else {"Authorization": Omit()},
             )
         except APIStatusError as error:
-            text = self._cleaned(error.response.text.strip())[:300]
+            text = self._remove_secrets(error.response.text.strip())[:300]
             message = f"{self.name}: {self.url}: status {error.status_code}: {text}"
             raise EngineError(message) from error
         except APIConnectionError as error:  # timeouts too
@@ -105,17 +105,19 @@ class RemoteModel:
             code = failure.get("code") if isinstance(failure, dict) else None
             if isinstance(code, int) and (code in (408, 409, 429) or code >= 500):
                 return None
-            raise EngineError(f"{self.name}: {self.url}: {self._cleaned(str(failure))[:300]}")
+            raise EngineError(
+                f"{self.name}: {self.url}: {self._remove_secrets(str(failure))[:300]}"
+            )
         try:
-            return self._cleaned(str(completion.choices[0].message.content or ""))
+            return self._remove_secrets(str(completion.choices[0].message.content or ""))
         except (AttributeError, LookupError, TypeError):
             return None
 
-    def _cleaned(self, text: str) -> str:
+    def _remove_secrets(self, text: str) -> str:
         """The text without the key, and without halves of characters, which no file can hold."""
         return without_secrets(whole_characters(text), (self._key or "",))
 
-    def _connected(self) -> AsyncOpenAI:
+    def _connect(self) -> AsyncOpenAI:
         """The client of this event loop: connections cannot be used in another one."""
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 

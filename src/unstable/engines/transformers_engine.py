@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from unstable.engines import Completion, EngineError, Sampling
 from unstable.engines.adapters import CONFIG, Adapter, fingerprint, load_adapter
 from unstable.engines.decoder import Decoder, DecodingRow
 from unstable.engines.paged_decoder import PagedDecoder, paged_decoder
-from unstable.engines.protocol import Completion, EngineError, Sampling
 from unstable.utils.logging import quiet_transformers
 
 AnyDecoder = Decoder | PagedDecoder

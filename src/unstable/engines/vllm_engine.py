@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unstable.engines import Completion, EngineError, Sampling
 from unstable.engines.adapters import check_adapter, fingerprint
-from unstable.engines.protocol import Completion, EngineError, Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -1,13 +1,16 @@
-"""Players that need no model: fixed opponents for evaluation, and data to warm up on."""
+"""Players that need no model; and which games there are, and run here."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from unstable.games.rules import LEGAL_MOVES, game_name, legal_moves
-from unstable.games.runner import GameRunner
+from unstable.games import GameError, GameRunner
+from unstable.games.rules import BOARDS, LEGAL_MOVES, game_name, legal_moves
 from unstable.utils.plugins import is_own_part, load_part
 
 RANDOM_LEGAL = "random-legal"
@@ -63,3 +66,82 @@ def play(game: GameRunner, players: Sequence[Player]) -> dict[int, float]:
         turn = game.observe()
         game.step(players[turn.seat].act(game))
     return game.rewards
+
+
+PLAYERS_TO_TRY = (2, 1, 3, 4, 5, 6, 8, 10)
+VARIANTS = ("-train", "-raw")
+
+
+@dataclass(frozen=True)
+class GameEntry:
+    """A game, and what came of starting it."""
+
+    env_id: str
+    num_players: int | None
+    """With how many it starts; None: it does not start here."""
+    reason: str
+    """Why it does not."""
+    has_random_legal: bool
+    """Whether the player `random-legal` knows its moves."""
+    has_short_board: bool
+    """Whether it has a short board; with known moves the embedded model can learn it."""
+
+
+def game_ids() -> list[str]:
+    """Every id of TextArena, without the variants that differ in observation only."""
+    from textarena.envs.registration import ENV_REGISTRY
+
+    return [env_id for env_id in ENV_REGISTRY if not env_id.endswith(VARIANTS)]
+
+
+def learnable_game_ids() -> list[str]:
+    """Those to learn from whose legal moves are known."""
+    from textarena.envs.registration import ENV_REGISTRY
+
+    return [name for name in ENV_REGISTRY if name.endswith("-train") and RandomLegal.plays(name)]
+
+
+def probe(env_id: str) -> GameEntry:
+    """Start a game and look at it once; some need data, a key or a newer Python."""
+    known = (RandomLegal.plays(env_id), game_name(env_id) in BOARDS)
+    reason = ""
+    for num_players in PLAYERS_TO_TRY:
+        # Some announce what they fail to download.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                GameRunner(env_id, num_players, seed=0).observe()
+            except GameError as error:
+                missing = _explain_missing(error)
+                if missing:
+                    return GameEntry(env_id, None, missing, *known)
+                reason = reason or str(error)
+            else:
+                return GameEntry(env_id, num_players, "", *known)
+    return GameEntry(env_id, None, reason, *known)
+
+
+def fewest_players(env_id: str) -> int:
+    """How many play a game where nothing else is said: two, or the fewest that it takes.
+
+    Raises:
+        GameError: it does not run here.
+    """
+    entry = probe(env_id)
+    if entry.num_players is None:
+        raise GameError(f"{entry.reason}; `unstable games` lists what runs here")
+    return entry.num_players
+
+
+def _explain_missing(error: GameError) -> str:
+    """What a game needs that no other number of players would bring; empty if that is not known."""
+    cause = error.__cause__
+    if "API key" in str(cause):
+        return "needs an OPENROUTER_API_KEY"
+    if isinstance(cause, SyntaxError):
+        newer = "f-string" in str(cause)
+        return "needs Python 3.12 or newer" if newer else "is broken in this TextArena"
+    if isinstance(cause, LookupError) and "nltk" in str(cause).lower():
+        return "needs word lists of NLTK, which are downloaded"
+    if isinstance(cause, ImportError | OSError):
+        return f"needs what is not installed: {str(cause).strip().splitlines()[0]}"
+    return ""

@@ -148,6 +148,22 @@ LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
 """By the game's name."""
 
 
+def team_mates(env_id: str, env: Any, seat: int) -> set[int]:
+    """The seats that win and lose with this one; none where everybody plays alone."""
+    team = TEAMS.get(game_name(env_id))
+    return set() if team is None else team(env, seat) - {seat}
+
+
+def _taboo_team(env: Any, seat: int) -> set[int]:
+    first = seat - seat % env.team_size
+    return set(range(first, first + env.team_size))
+
+
+TEAMS: dict[str, Callable[[Any, int], set[int]]] = {"Taboo": _taboo_team}
+"""By the game's name. Other team games go on after an invalid move, and give the rewards
+themselves: Codenames skips the turn, SecretMafia plays on without the player."""
+
+
 ME_FIRST, EMPTY = "MOP", "."
 """Marks of the players, from the one who looks on, in the order of their turns."""
 
@@ -158,7 +174,10 @@ def compact_view(env_id: str) -> Callable[[Any, int, str], str]:
         board = BOARDS[game_name(env_id)]
     except KeyError:
         known = ", ".join(BOARDS)
-        raise LookupError(f"no short board for {env_id}; there are {known}") from None
+        raise LookupError(
+            f"no short board for {env_id}; there are {known}. Of other games a model has to read"
+            " the text: --model smollm2, or compact_views = false in the configuration"
+        ) from None
     return lambda env, seat, _: board(env, seat)
 
 

@@ -15,8 +15,8 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
+from unstable.games import GameRunner, OwnRandom
 from unstable.games.rules import compact_view, game_name, legal_moves
-from unstable.games.runner import GameRunner, OwnRandom
 
 Policy = Mapping[str, Mapping[str, float]]
 """By position, how likely each legal move is; what is missing to 1 is invalid moves."""

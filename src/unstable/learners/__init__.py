@@ -1,1 +1,1 @@
-"""Who trains."""
+"""Learners."""

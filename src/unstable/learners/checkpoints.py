@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def save_checkpoint(model: Any, folder: Path, tokenizer: Any = None) -> Path:
     """Write an adapter as PEFT does, or a whole model with its tokenizer; whole or not at all."""
-    with saving(folder), new_folder(folder) as temporary:
+    with translating_save_errors(folder), new_folder(folder) as temporary:
         if hasattr(model, "disable_adapter"):
             # The tokens are the base model's: looking whether they changed could ask a server.
             model.save_pretrained(str(temporary), save_embedding_layers=False)
@@ -34,7 +34,7 @@ def save_checkpoint(model: Any, folder: Path, tokenizer: Any = None) -> Path:
 
 
 @contextmanager
-def saving(path: Path) -> Iterator[None]:
+def translating_save_errors(path: Path) -> Iterator[None]:
     """A full disk is an OSError, as everywhere; safetensors has an error of its own for it."""
     try:
         yield
@@ -107,7 +107,7 @@ def write_state(folder: Path, tensors: Mapping[str, Tensor], plain: Mapping[str,
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        with saving(path):
+        with translating_save_errors(path):
             save_file(kept, str(temporary), metadata={STATE_KEY: json.dumps(dict(plain))})
         sync(temporary)
         temporary.replace(path)

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from unstable.algorithms.samples import Sample
-from unstable.buffer import StepBuffer
+from unstable.algorithms.policy_gradient import Sample
+from unstable.buffer import BatchSource, StepBuffer
 from unstable.core import BaseAlgo, Step
 from unstable.engines.transformers_engine import TransformersEngine
-from unstable.learners.batches import BatchSource
 from unstable.learners.checkpoints import (
     adapter_bytes,
     gather_tensors,
@@ -28,8 +27,8 @@ from unstable.learners.checkpoints import (
     save_checkpoint,
     write_state,
 )
-from unstable.learners.memory import Auto
 from unstable.learners.policy import (
+    Auto,
     adapter_of,
     choose_device,
     choose_dtype,
@@ -210,7 +209,7 @@ class StandardLearner:
         self._checked = False
         self._updating = False
         self._ckpt_root = _checkpoint_root(ckpt_root, tracker)
-        with self._seeded():
+        with self._fixed_seed():
             self.model, self.tokenizer = load_policy(
                 model_name, self.device, choose_dtype(dtype, self.device), lora_cfg or {},
                 initial_lora_path, full_parameters=full_parameters, base=base,
@@ -231,7 +230,7 @@ class StandardLearner:
                 self.settings.max_train_len,
             )  # fmt: skip
         self.pack_tokens = self.settings.pack_tokens
-        self._groups = self._trained()
+        self._groups = self._group_parameters()
         self.optimizer = torch.optim.AdamW(
             [
                 {
@@ -310,7 +309,7 @@ class StandardLearner:
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
         self._updating = True  # and stays so if it fails half-way
-        with self._seeded():
+        with self._fixed_seed():
             seen = self._optimise(steps)
         self._updating = False
         self._step += 1
@@ -447,7 +446,7 @@ class StandardLearner:
             "skipped_in_row": self._skipped_in_row,
             "seed": self.seed,
         }
-        write_state(Path(folder), gather_tensors(self._named(), self.optimizer), plain)
+        write_state(Path(folder), gather_tensors(self._name_parameters(), self.optimizer), plain)
 
     def load_state(self, folder: str | Path) -> None:
         """Continue where `save_state` was called.
@@ -459,7 +458,7 @@ class StandardLearner:
         algorithm = type(self.algorithm).__name__
         if plain["algorithm"] != algorithm:
             raise ValueError(f"{folder}: the state is of {plain['algorithm']}, not {algorithm}")
-        put_back(tensors, self._named(), self.optimizer, str(folder))
+        put_back(tensors, self._name_parameters(), self.optimizer, str(folder))
         self.algorithm.load_state_dict(plain["algorithm_state"])
         self._step = plain["step"]
         self._samples_seen = plain["samples_seen"]
@@ -482,7 +481,7 @@ class StandardLearner:
 
     # --- parts --------------------------------------------------------------------------------
 
-    def _trained(self) -> dict[str, dict[str, Tensor]]:
+    def _group_parameters(self) -> dict[str, dict[str, Tensor]]:
         """Trained tensors by group and name: the policy first, then the algorithm's modules."""
         named = self.model.named_parameters()
         groups = {"policy": {name: value for name, value in named if value.requires_grad}}
@@ -490,7 +489,7 @@ class StandardLearner:
             groups[name] = dict(module.named_parameters())
         return groups
 
-    def _named(self) -> dict[str, Tensor]:
+    def _name_parameters(self) -> dict[str, Tensor]:
         return {
             f"{group}/{name}": parameter
             for group, parameters in self._groups.items()
@@ -504,7 +503,7 @@ class StandardLearner:
         return self.seed * 1_000_003 + self._step
 
     @contextmanager
-    def _seeded(self) -> Iterator[None]:
+    def _fixed_seed(self) -> Iterator[None]:
         """Random numbers that depend on seed and step alone: there is no state of them to save."""
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):

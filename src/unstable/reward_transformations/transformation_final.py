@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from unstable.core import outcome
-from unstable.reward_transformations.stateful import RewardTransform, Stack
+from unstable.core import RewardTransform, Stack, outcome
 
 
 class FinalRewardTransform(RewardTransform, ABC):

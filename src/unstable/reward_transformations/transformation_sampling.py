@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
-from unstable.core import Step
-from unstable.reward_transformations.stateful import RewardTransform, Stack
+from unstable.core import RewardTransform, Stack, Step
 
 _TINY = 1e-8
 

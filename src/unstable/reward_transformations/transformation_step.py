@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from unstable.core import Trajectory
-from unstable.reward_transformations.stateful import RewardTransform, Stack
+from unstable.core import RewardTransform, Stack, Trajectory
 
 
 class StepRewardTransform(RewardTransform, ABC):

@@ -18,7 +18,7 @@ from dataclasses import fields
 from typing import Any
 
 from unstable.config import ConfigError, RunConfig
-from unstable.run.folder import RunFolder, state_step
+from unstable.run import RunFolder, state_step
 from unstable.run.parts import Parts, begin, make_parts, prepare, refusals_are_mistakes
 from unstable.run.progress import (
     Progress,
@@ -27,7 +27,7 @@ from unstable.run.progress import (
     load_state,
     result_of,
     save_state,
-    settled,
+    settled_evaluations,
 )
 from unstable.utils.handles import send
 
@@ -216,7 +216,7 @@ def _supervise(
     learned: dict[str, float] = {}
 
     def report_phase(phase: str) -> None:
-        evaluations = settled(_look(parts), config.eval_games)
+        evaluations = settled_evaluations(_look(parts), config.eval_games)
         report(Progress(phase, step, config.updates, learned, evaluations))
 
     save_state(folder, parts, step, config)
@@ -230,7 +230,7 @@ def _supervise(
                 ended, _ = ray.wait([update, collecting], timeout=WATCH)
             if collecting in ended:
                 ray.get(collecting)  # raises what ended it
-            learned = _learned(update, collecting)
+            learned = _await_update(update, collecting)
             step = int(learned["step"])
             save_state(folder, parts, step, config)
         _evaluate_last(parts, collecting, lambda: report_phase("evaluating"))
@@ -254,7 +254,7 @@ def _evaluate_last(parts: Parts, collecting: Any, look: Callable[[], None]) -> N
     _LOG.warning("the last checkpoint was not wholly evaluated in %g s", EVALUATION_TIMEOUT)
 
 
-def _learned(update: Any, collecting: Any) -> dict[str, float]:
+def _await_update(update: Any, collecting: Any) -> dict[str, float]:
     """What an update gave. If it failed because collection did, that is what is raised."""
     import ray
 

@@ -13,10 +13,9 @@ from unstable import algorithms, reward_transformations
 from unstable.buffer import StepBuffer
 from unstable.collector import Collector
 from unstable.config import ConfigError, RunConfig, TransformConfig
-from unstable.core import BaseAlgo
-from unstable.games.catalog import fewest_players
-from unstable.games.players import RANDOM_LEGAL, RandomLegal
-from unstable.games.runner import GameError, GameRunner
+from unstable.core import BaseAlgo, RewardTransform
+from unstable.games import GameError, GameRunner
+from unstable.games.players import RANDOM_LEGAL, RandomLegal, fewest_players
 from unstable.learners.standard_learner import StandardLearner, check_settings
 from unstable.model_pool import ModelPool
 from unstable.reward_transformations import (
@@ -27,8 +26,7 @@ from unstable.reward_transformations import (
     SamplingRewardTransform,
     StepRewardTransform,
 )
-from unstable.reward_transformations.stateful import RewardTransform
-from unstable.run.folder import RunFolder
+from unstable.run import RunFolder
 from unstable.trackers import Tracker
 from unstable.utils.handles import call
 from unstable.utils.plugins import checked_options, load_part, load_plugins, make_part, search_in
@@ -324,7 +322,7 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
     if name in algorithms.ALGORITHMS:
         kind = getattr(algorithms, name)
     elif ":" in name:
-        kind = _own(name, "learner.algorithm")
+        kind = _load_own(name, "learner.algorithm")
     else:
         known = ", ".join(algorithms.ALGORITHMS)
         raise ConfigError(
@@ -332,7 +330,9 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
         )
     if not (isinstance(kind, type) and issubclass(kind, BaseAlgo)):
         raise ConfigError(f"learner.algorithm: {name} is no subclass of unstable.core.BaseAlgo")
-    algorithm: BaseAlgo = _made(kind, config.learner.algorithm_options, "learner.algorithm_options")
+    algorithm: BaseAlgo = _make_checked(
+        kind, config.learner.algorithm_options, "learner.algorithm_options"
+    )
     return algorithm
 
 
@@ -348,7 +348,7 @@ def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
     instances = []
     for transform in named:
         if ":" in transform.type:
-            kind = _own(transform.type, field)
+            kind = _load_own(transform.type, field)
         else:
             kind = getattr(reward_transformations, transform.type, None)
             if kind is None or transform.type.startswith("Compose"):
@@ -357,7 +357,7 @@ def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
                     f"{field}: no {transform.type!r}; there are {', '.join(known)}, or"
                     " my_module:MyTransform"
                 )
-        instance = _made(kind, transform.options, f"{field}: {transform.type}")
+        instance = _make_checked(kind, transform.options, f"{field}: {transform.type}")
         if not isinstance(instance, base):
             right = [name for name, other in STAGES.items() if isinstance(instance, other)]
             hint = f"; it belongs into buffer.{right[0]}" if right else ""
@@ -366,14 +366,14 @@ def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
     return instances
 
 
-def _own(name: str, field: str) -> Any:
+def _load_own(name: str, field: str) -> Any:
     try:
         return load_part(name)
     except ValueError as error:
         raise ConfigError(f"{field}: {error}") from error
 
 
-def _made(kind: Any, options: Mapping[str, Any], where: str) -> Any:
+def _make_checked(kind: Any, options: Mapping[str, Any], where: str) -> Any:
     try:
         return make_part(kind, options, where)
     except (TypeError, ValueError) as error:

@@ -11,7 +11,7 @@ from typing import Any
 from unstable import buffer, collector
 from unstable.config import ConfigError, RunConfig
 from unstable.evaluation import Z_95
-from unstable.run.folder import RunFolder, state_step
+from unstable.run import RunFolder, state_step
 from unstable.run.parts import Parts
 from unstable.utils.files import MAX_STATE_BYTES, read_json, to_json, write_whole
 from unstable.utils.handles import call
@@ -42,7 +42,9 @@ class RunResult:
     """Games and what happened to them, as Collector.stats has it, `write_failures`, and `steps`."""
 
 
-def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mapping[str, Any], ...]:
+def settled_evaluations(
+    evaluations: Sequence[Mapping[str, Any]], games: int
+) -> tuple[Mapping[str, Any], ...]:
     """Evaluations that have all their games, or after which a newer one has.
 
     Where playing and learning run at the same time, an evaluation grows game by game, and may end

@@ -145,7 +145,7 @@ def next_token_shares(answers: Sequence[list[int]], chosen: list[int]) -> list[d
 
 
 @dataclass(frozen=True)
-class Batch:
+class TurnBatch:
     """Turns with one answer each, and for every token of the answers what should be said there."""
 
     ids: Tensor
@@ -165,7 +165,7 @@ class Batch:
         return -(self.shares * logprobs[self.which, self.tokens]).sum() / len(self.before)
 
 
-def make_batch(drawn: Sequence[tuple[TokenTurn, int]], pad: int) -> Batch:
+def make_batch(drawn: Sequence[tuple[TokenTurn, int]], pad: int) -> TurnBatch:
     import torch
 
     rows = [turn.prompt + turn.answers[number] for turn, number in drawn]
@@ -178,7 +178,7 @@ def make_batch(drawn: Sequence[tuple[TokenTurn, int]], pad: int) -> Batch:
             targets += [(len(before), token, share) for token, share in shares.items()]
             before.append(start + place)
     which, tokens, weights = zip(*targets, strict=True)
-    return Batch(
+    return TurnBatch(
         torch.tensor([row + [pad] * (width - len(row)) for row in rows]),
         torch.tensor(before),
         torch.tensor(which),

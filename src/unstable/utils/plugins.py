@@ -89,14 +89,14 @@ def checked_options(
     checked = {}
     for name, value in options.items():
         try:
-            checked[name] = _checked(value, types.get(name, Any))
+            checked[name] = _validate(value, types.get(name, Any))
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise ValueError(f"{where}: {name} is {value!r}: {problem}") from None
     return checked
 
 
-def _checked(value: Any, annotation: Any) -> Any:
+def _validate(value: Any, annotation: Any) -> Any:
     adapter = TypeAdapter[Any](annotation, config=ConfigDict(arbitrary_types_allowed=True))
     try:
         return adapter.validate_python(value, strict=True)

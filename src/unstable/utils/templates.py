@@ -87,7 +87,7 @@ def format_prompt(key: str, observation: str, tokenizer: Any = None, num_players
         return observation
     template = get_template(key)
     messages = template.messages(observation, num_players)
-    return _opened(_rendered(template, messages, tokenizer), template)
+    return _append_opening(_render(template, messages, tokenizer), template)
 
 
 def following_ids(
@@ -105,8 +105,8 @@ def following_ids(
     template = get_template(key)
     user = {"role": "user", "content": _MARK}
     so_far = [user, {"role": "assistant", "content": _MARK}]
-    ended = _rendered(template, so_far, tokenizer, answer=False)
-    asked = _rendered(template, [*so_far, {"role": "user", "content": observation}], tokenizer)
+    ended = _render(template, so_far, tokenizer, answer=False)
+    asked = _render(template, [*so_far, {"role": "user", "content": observation}], tokenizer)
     closing = ended[ended.rindex(_MARK) + len(_MARK) :]
     if stopped:  # the token that ended it may be the beginning of what closes it
         closing = closing.removeprefix(tokenizer.decode(before[-1:], skip_special_tokens=False))
@@ -114,19 +114,19 @@ def following_ids(
     # it is what counts.
     after = asked[asked.rindex(_MARK) + len(_MARK) :]
     after = after[len(ended) - ended.rindex(_MARK) - len(_MARK) :]
-    text = _opened(closing + after, template)
+    text = _append_opening(closing + after, template)
     return [*before, *tokenizer.encode(text, add_special_tokens=False)]
 
 
 _MARK = "\N{SECTION SIGN}turn\N{SECTION SIGN}"
 
 
-def _rendered(
+def _render(
     template: Template, messages: list[Message], tokenizer: Any, *, answer: bool = True
 ) -> str:
     """Messages in markup, and the beginning of the answer."""
     if not (template.chat_template or getattr(tokenizer, "chat_template", None)):
-        return _written_out(template.markup, messages, answer=answer)
+        return _apply_markup(template.markup, messages, answer=answer)
     options: dict[str, Any] = {}
     if template.chat_template is not None:
         options["chat_template"] = template.chat_template
@@ -139,7 +139,7 @@ def _rendered(
     )
 
 
-def _opened(text: str, template: Template) -> str:
+def _append_opening(text: str, template: Template) -> str:
     opened = template.opening and text.rstrip().endswith(template.opening.strip())
     return text if opened else f"{text}{template.opening}"
 
@@ -168,7 +168,7 @@ def add_templates(templates: Mapping[str, Mapping[str, Any]]) -> None:
         TEMPLATES[name] = template
 
 
-def _written_out(markup: str, messages: list[Message], *, answer: bool = True) -> str:
+def _apply_markup(markup: str, messages: list[Message], *, answer: bool = True) -> str:
     begin, message, beginning = MARKUP[markup]
     parts = [begin, *(message.format(**one) for one in messages), beginning if answer else ""]
     return "".join(parts)

@@ -18,7 +18,7 @@ from p2p.agents.builtin.morphology import morphology_of, usual_pose
 from p2p.agents.builtin.quantities import Code, quantities_of
 from p2p.agents.builtin.reward import read_recipe, write_reward
 from p2p.agents.intent_elicitor import check_proposal
-from p2p.agents.judging.episodes import trajectory_columns
+from p2p.agents.judge_code import trajectory_columns
 from p2p.agents.requests import IntentRequest, JudgeRequest, RewardRequest
 from p2p.training.env_spec import get_env_spec
 

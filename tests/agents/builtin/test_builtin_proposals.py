@@ -19,7 +19,7 @@ from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.builtin.reward import Recipe, Term, read_recipe, render, write_reward
 from p2p.agents.intent_elicitor import check_proposal
-from p2p.agents.judging.episodes import trajectory_columns
+from p2p.agents.judge_code import trajectory_columns
 from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
 from p2p.config import EnvOptions, TrainConfig
 from p2p.contracts import Criterion
@@ -69,7 +69,7 @@ def terms_for(prompt: str, env_id: str) -> dict[str, Term]:
 @cache
 def transitions(env_id: str) -> dict[str, Any]:
     """Some real steps under random actions, as columns (T, N, ...)."""
-    env = make_batched_env(EnvOptions(env_id, quantities=QUANTITIES), 3)
+    env = make_batched_env(EnvOptions(env_id, quantities=QUANTITIES, side_info=True), 3)
     rng = np.random.default_rng(0)
     space = env.single_action_space
     obs = env.reset_batch(7)
@@ -135,7 +135,8 @@ def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
         # The way from the origin, or from the start.
         if reward is None or "mj_data" in reward or key == "drift" or key.startswith("stray_"):
             continue
-        if key.endswith("_match"):  # step by step the feet agree; over strides, their phases
+        # Step by step the feet agree; over strides, their phases. One foot is up, or always it is.
+        if key.endswith("_match") or key == "spare_foot" or key.startswith("turned_"):
             continue
         if any(f"[..., {i}]" in reward for i in clipped) or key == "joint_speed":
             continue
@@ -366,95 +367,8 @@ def test_a_refusal_names_what_was_ignored_and_prompts_that_work() -> None:
         assert write_criteria(request.model_copy(update={"prompt": prompt})).criteria, prompt
 
 
-@pytest.mark.parametrize(
-    ("env_id", "prompt", "pair"),
-    [
-        ("Hopper-v5", "go forward and backward", "forward and backward"),
-        ("Ant-v5", "walk forward while standing still", "“Goes forward” and “Stays where it is”"),
-        ("Ant-v5", "stay upright on your back", "“Stays upright” and “Is on its back”"),
-        ("Hopper-v5", "keep high and low", "“Keeps high” and “Keeps low”"),
-        ("HalfCheetah-v5", "run forward in place", "“Goes forward” and “Stays in place”"),
-        ("Ant-v5", "stand still and run to the left", "“Stays where it is” and “Goes to the left”"),
-        ("HumanoidStandup-v5", "lie down upright", "“Lies flat” and “Stays upright”"),
-        (
-            "InvertedPendulum-v5",
-            "balance on the right side with the cart in the middle",
-            "“Keeps the cart on the right” and “Keeps the cart in the middle”",
-        ),
-    ],
-)
-def test_contradictions_are_refused_with_the_pair_before_anything_is_trained(
-    env_id: str, prompt: str, pair: str
-) -> None:
-    proposal = propose(prompt, env_id)
-    assert proposal.criteria == ()
-    assert f"{pair} at the same time" in proposal.refusal
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    ["walk forward, then stand still", "roll over and lie on your back", "walk forward crouching"],
-)
-def test_what_can_be_done_is_not_refused(prompt: str) -> None:
-    assert propose(prompt, "Ant-v5").criteria
-
-
 ROUND = "rate of the fingertip around the target"
 RIGHT = "share of time with offset of the cart to the right at least 0.3 m"
-
-
-@pytest.mark.parametrize(
-    ("env_id", "prompt", "measures"),
-    [
-        (
-            "InvertedPendulum-v5",
-            "balance the pole with the cart on the right side of the track",
-            RIGHT,
-        ),
-        ("InvertedPendulum-v5", "move the cart to the right and keep the pole up", RIGHT),
-        ("InvertedDoublePendulum-v5", "balance both poles with the cart on the right side", RIGHT),
-        (
-            "InvertedDoublePendulum-v5",
-            "balance both poles without moving the cart away from the middle",
-            "share of time with distance of the cart from the middle at most 0.1 m",
-        ),
-        (
-            "InvertedPendulum-v5",
-            "slide the cart rhythmically left and right",
-            "swings from side to side of the offset of the cart to the right beyond 0.15 m",
-        ),
-        ("Reacher-v5", "move the fingertip in circles around the target",
-         f"full turns at the counterclockwise {ROUND}"),
-        ("Reacher-v5", "move the fingertip clockwise around the target in circles",
-         f"full turns at the clockwise {ROUND}"),
-        ("Reacher-v5", "put the fingertip on the red target and leave it resting there",
-         "distance of the fingertip from the target at the end"),
-        ("Swimmer-v5", "swim forward in a straight line",
-         "highest distance to the side of where it began"),
-        ("HalfCheetah-v5", "walk forward on your hind legs with the nose pointing up",
-         "share of time with angle of the torso's nose above the horizontal at least 0.8 rad"),
-        ("Walker2d-v5", "hop forward on your right leg",
-         "share of time with height of the foot left over the ground at least 0.143 m"),
-        ("Humanoid-v5", "stand with both hands up",
-         "share of time with height of the left lower arm over the torso at least 0.152 m"),
-        ("HalfCheetah-v5", "do two backflips", "full turns at the backward flipping rate"),
-        ("Ant-v5", "walk forward and come back to where you started",
-         "distance from where it began at the end"),
-        ("Pusher-v5", "push the object to the goal and then take your hand away from it",
-         "distance of the tips_arm from the object at the end in the second half"),
-        ("Pusher-v5", "push the object away from the goal",
-         "distance of the object from the goal at the end"),
-        ("Hopper-v5", "keep hopping on the spot",
-         "share of time with height of its lowest foot over the ground at least 0.05 m"),
-        ("Swimmer-v5", "swim around in a circle", "mean speed in the direction it faces"),
-    ],
-)  # fmt: skip
-def test_what_is_asked_for_is_what_the_task_measures(
-    env_id: str, prompt: str, measures: str
-) -> None:
-    proposal = propose(prompt, env_id)
-    assert measures in {c.measure for c in proposal.criteria if c.category == "task"}
-    assert proposal.unused_words == ()
 
 
 def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests() -> None:
@@ -611,57 +525,6 @@ def test_a_count_is_the_threshold() -> None:
     assert (task.threshold, task.unit) == (2.0, "turns")
 
 
-@pytest.mark.parametrize(
-    ("env_id", "prompt", "unchecked"),
-    [
-        ("Ant-v5", "tiptoe forward", "tiptoe"),
-        ("Walker2d-v5", "trot forward", "trot"),
-        ("Hopper-v5", "trot forward", "trot"),
-        ("Ant-v5", "slither ahead like a snake", "slither snake"),
-        ("InvertedPendulum-v5", "Balance with the cart on the sunny side", "sunny side"),
-        ("Ant-v5", "walk forward on the right side", "on the right side"),
-        ("HalfCheetah-v5", "Trot about half a yard each second", "half yard"),
-        ("Swimmer-v5", "swim upright at full speed", "upright"),
-        ("Ant-v5", "jump at full speed", "at full speed"),
-        ("Ant-v5", "balance the pole", "pole"),
-        ("Ant-v5", "walk forward, not to the left", "not to the left"),
-        ("Ant-v5", "walk forward without turning left", "turning left not"),
-        ("Ant-v5", "walk forward before you jump", "before"),
-        ("Ant-v5", "turn 90 degrees", "1.57 rad"),
-        ("Humanoid-v5", "roll over onto your belly", "onto your belly"),
-        ("Humanoid-v5", "walk forward with the nose up", "nose up"),
-        ("Walker2d-v5", "walk forward on its hind legs", "on its hind legs"),
-        ("Ant-v5", "jump three times", "3 times"),
-        ("Swimmer-v5", "swim forward in a zigzag", "in a zigzag"),
-    ],
-)  # fmt: skip
-def test_words_that_no_criterion_measures_are_named(
-    env_id: str, prompt: str, unchecked: str
-) -> None:
-    proposal = propose(prompt, env_id)
-    assert proposal.criteria
-    assert " ".join(proposal.unused_words) == unchecked
-
-
-@pytest.mark.parametrize(
-    ("env_id", "prompt", "measured"),
-    [
-        ("InvertedPendulum-v5", "balance in the middle", "Keeps the cart in the middle"),
-        ("Hopper-v5", "jump up and down on the same spot", "Stays in place"),
-        ("Pusher-v5", "touch the object with the fingertip", "Brings the hand to the object"),
-        ("Reacher-v5", "reach the target quickly", "Is close on average"),
-        ("Ant-v5", "roll over and over, covering as much distance as possible", "Keeps moving"),
-        ("Hopper-v5", "hop forward straight at 1 m/s", "Goes forward at the speed asked for"),
-    ],
-)  # fmt: skip
-def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
-    env_id: str, prompt: str, measured: str
-) -> None:
-    proposal = propose(prompt, env_id)
-    assert measured in {c.title for c in proposal.criteria if c.category == "task"}
-    assert proposal.unused_words == ()
-
-
 def test_who_stands_with_an_arm_up_must_not_fall_and_has_it_above_the_shoulder() -> None:
     criteria = propose("stand and raise your right arm", "Humanoid-v5").criteria
     tasks = {c.title: c for c in criteria if c.category == "task"}
@@ -702,21 +565,6 @@ def test_a_posture_within_a_band_is_paid_for_much_better_than_standing() -> None
     standing = 1.28  # as trained ones do; at the start it is higher
     assert 1.0 < height.target < 1.2
     assert standing - height.target > height.scale
-
-
-@pytest.mark.parametrize(
-    ("env_id", "prompt"),
-    [
-        ("Ant-v5", "reach the target"),
-        ("Ant-v5", "don't run backward"),
-        ("Ant-v5", "walk back and forth"),
-        ("Humanoid-v5", "lie down"),  # which ends the episode
-        ("Humanoid-v5", "lie down upright"),
-        ("HalfCheetah-v5", "never raise the front leg"),
-    ],
-)
-def test_what_would_be_trained_as_something_else_is_refused(env_id: str, prompt: str) -> None:
-    assert "cannot measure" in propose(prompt, env_id).refusal
 
 
 def test_no_two_criteria_exclude_each_other_whatever_two_things_are_asked() -> None:

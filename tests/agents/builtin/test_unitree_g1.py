@@ -17,7 +17,7 @@ from p2p.agents.builtin import morphology
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
 from p2p.agents.judge_agent import judge_trajectories
-from p2p.agents.judging.episodes import trajectory_columns
+from p2p.agents.judge_code import trajectory_columns
 from p2p.agents.requests import IntentRequest, JudgeRequest
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Intent, JudgmentResult

@@ -116,7 +116,7 @@ class CriteriaBuilder:
         measure = Measure(row.stat, row.quantity, low, high, window)
         title = row.title + (f" ({WINDOWS[window]})" if window in WINDOWS else "")
         for place, known in enumerate(self.criteria):
-            same = self.measures[place] == measure
+            same = self.measures[place] == measure and known.comparison == row.comparison
             if same and row.category == "task":
                 update = {
                     "category": "task",

@@ -11,10 +11,24 @@ from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.goals import RISING, Goal, Parsed
 from p2p.agents.builtin.grammar import STYLES, parse
 from p2p.agents.builtin.implied import TUMBLING, add_fillers, add_implied
-from p2p.agents.builtin.lexicon import EITHER_SIDE, STOP_WORDS, entry_of
+from p2p.agents.builtin.lexicon import (
+    EITHER_SIDE,
+    STOP_WORDS,
+    Names,
+    by_phrase,
+    entry_of,
+    load_words,
+)
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
-from p2p.agents.builtin.motions import OPPOSITES, PACES, RULES, WAYS, unmeasured_manners
+from p2p.agents.builtin.motions import (
+    OPPOSITES,
+    PACES,
+    RULES,
+    WAYS,
+    slow_motion,
+    unmeasured_manners,
+)
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.requests import (
     EnvironmentChoice,
@@ -180,24 +194,9 @@ def _note(parsed: Parsed, builder: CriteriaBuilder) -> str:
 
 # --- the environment, where none is named ---------------------------------------------------------
 
-ALIASES = {
-    "cheetah": "HalfCheetah", "cat": "HalfCheetah", "dog": "HalfCheetah", "horse": "HalfCheetah",
-    "spider": "Ant", "quadruped": "Ant", "insect": "Ant", "crab": "Ant",
-    "walker": "Walker2d", "biped": "Walker2d", "kangaroo": "Hopper",
-    "human": "Humanoid", "person": "Humanoid", "man": "Humanoid", "woman": "Humanoid",
-    "fish": "Swimmer", "snake": "Swimmer", "worm": "Swimmer", "swim": "Swimmer",
-    "swimming": "Swimmer", "pole": "InvertedPendulum", "pendulum": "InvertedPendulum",
-    "cartpole": "InvertedPendulum", "poles": "InvertedDoublePendulum",
-    "double": "InvertedDoublePendulum", "arm": "Reacher", "fingertip": "Reacher",
-    "pusher": "Pusher",
-}  # fmt: skip
-"""What people call these environments."""
-PREFERRED = {
-    "hop": "Hopper", "sway": "InvertedPendulum", "leave": "Pusher",
-    **dict.fromkeys(RISING, "HumanoidStandup"), "balance": "InvertedPendulum",
-    "reach": "Reacher", "push": "Pusher", "spin": "Ant", "turn": "Ant", "roll": "Ant",
-}  # fmt: skip
-"""The environment that shows a motion best, where none is named."""
+_names = load_words(Names, "names")
+ALIASES, PREFERRED = by_phrase(_names.aliases), by_phrase(_names.preferred)
+"""What people call environments, and the one that shows a motion best, where none is named."""
 DEFAULTS = ("HalfCheetah", "Ant")
 
 
@@ -256,14 +255,14 @@ class Slots:
 
 
 _ANY_SPEED = frozenset(PACES)
-_TRAVEL = Slots(frozenset(WAYS), _ANY_SPEED, frozenset({"m/s"}))
+_TRAVEL = Slots(frozenset(WAYS), _ANY_SPEED, frozenset({"m/s", "times", "m"}))
 _TURNING = Slots(
     frozenset({"clockwise", "counterclockwise", "left", "right"}),
     _ANY_SPEED,
-    frozenset({"rad/s", "times"}),
+    frozenset({"rad/s", "rad", "times"}),
 )
 _TUMBLING = Slots(_TRAVEL.directions | _TURNING.directions, units=frozenset({"times"}))
-_JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m"}))
+_JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m", "times"}))
 _REACHING = Slots(frozenset({"target", "away"}), frozenset({"fast"}))
 SLOTS: Mapping[str, Slots] = {
     **dict.fromkeys(("go", "run", "crawl"), _TRAVEL),
@@ -275,7 +274,9 @@ SLOTS: Mapping[str, Slots] = {
     "return": Slots(frozenset({"start", "backward"}), _ANY_SPEED),
     "leave": Slots(frozenset({"away", "backward"})),
     **dict.fromkeys(("on_left", "on_right"), Slots(frozenset({"left", "right"}))),
-    **dict.fromkeys((*RISING, "stand", "balance", "raise", "untouched"), Slots(frozenset({"up"}))),
+    **dict.fromkeys(
+        (*RISING, "stand", "balance", "raise", "overhead", "untouched"), Slots(frozenset({"up"}))
+    ),
     **dict.fromkeys(("lower", "crouch", "lie"), Slots(frozenset({"down"}))),
 }
 """Of motions that use any."""
@@ -327,7 +328,8 @@ def _unused_words(builder: CriteriaBuilder, goal: Goal) -> Iterator[str]:
         ("direction", goal.direction, slots.directions),
         ("speed", goal.speed, slots.speeds),
     ):
-        if value and value not in usable:
+        slow = value == "slow" and slot == "speed" and slow_motion(builder, goal)
+        if value and value not in usable and not slow:
             entries = ((word, entry_of(word)) for word in goal.words)
             yield from (word for word, entry in entries if entry and entry.slot == slot)
     if _lasts(builder, goal.stated("s")):

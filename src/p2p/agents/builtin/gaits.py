@@ -1,7 +1,7 @@
 """Gaits, measured by the phases of the feet's touch-downs.
 
-`match_gait` and the two other functions of `JUDGE_TEXT` are also the text of every judge that
-needs them, which has NumPy and the trajectory, and nothing else.
+The functions that `judge_functions` gives are also the text of every judge that needs them, which
+has NumPy and the trajectory, and nothing else.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ FOUR_LEGS: Mapping[str, Gait] = {
     "amble": Gait(_FOUR_BEATS, aloft=(0.0, 0.05)),
     "trot": Gait(((0.0, 0.5, 0.5, 0.0),)),
     "pace": Gait(((0.0, 0.5, 0.0, 0.5),)),
+    "pronk": Gait(((0.0, 0.0, 0.0, 0.0),)),
     "bound": Gait(tuple((0.0, 0.0, spread, spread) for spread in _SPREADS)),
     "gallop": Gait(
         tuple(
@@ -62,6 +63,7 @@ TWO_LEGS: Mapping[str, Gait] = {
     "walk": Gait(((0.0, 0.5),), aloft=(0.0, 0.05), duty=0.5),
     "amble": Gait(((0.0, 0.5),), aloft=(0.0, 0.05), duty=0.5),
     "steps": Gait(((0.0, 0.5),)),
+    "pronk": Gait(((0.0, 0.0),)),
 }
 """`steps` is one foot after the other, in flight or not."""
 
@@ -69,6 +71,8 @@ NEAR = 0.4
 """The match from which on a gait is the one that is meant: 0.15 of the cycle off."""
 FLICKER_SECONDS = 0.04
 """A foot that is on or off the ground for less neither stands nor swings."""
+SET_DOWN = 0.005
+"""At which height of its lowest point a foot is on the ground, in m."""
 LIFT_SECONDS = 1.5
 """Within which every foot that steps is lifted."""
 
@@ -145,9 +149,29 @@ def match_skip(contact: np.ndarray, on: int, off: int) -> np.ndarray:
     return match
 
 
-JUDGE_TEXT = "\n\n".join(
-    inspect.getsource(function) for function in (settle_contact, match_gait, match_skip)
-)
+def count_landings(contact: np.ndarray, on: int, off: int) -> np.ndarray:
+    """How many feet touch down again at each step, after they have stood."""
+    down = settle_contact(contact, on, off)
+    landings = np.zeros(len(down))
+    landings[1:] = np.sum(down[1:] & ~down[:-1] & (np.cumsum(down[:-1], axis=0) > 0), axis=1)
+    return landings
+
+
+def match_stride(contact: np.ndarray, place: np.ndarray, on: int, off: int) -> np.ndarray:
+    """How far it gets between two touch-downs of a foot, the mean of all feet, at each step."""
+    down = settle_contact(contact, on, off)
+    way = np.zeros(down.shape)
+    for foot in range(down.shape[1]):
+        landings = np.flatnonzero(down[1:, foot] & ~down[:-1, foot]) + 1
+        for first, last in zip(landings[:-1], landings[1:], strict=True):  # noqa: RUF007 - judge text
+            way[first:last, foot] = np.linalg.norm(place[last] - place[first])
+    return np.asarray(np.mean(way, axis=1))
+
+
+def judge_functions(code: str) -> str:
+    """The source of the functions above that this code of a judge calls."""
+    used = [f for f in (match_gait, match_skip, count_landings, match_stride) if f.__name__ in code]
+    return "\n\n".join(map(inspect.getsource, (settle_contact, *used))) if used else ""
 
 
 class GaitCode(NamedTuple):
@@ -218,7 +242,23 @@ def gait_codes(model: Morphology) -> Iterator[GaitCode]:
         highest = f"np.lib.stride_tricks.sliding_window_view({padded}, {size}, axis=0).max(axis=-1)"
         yield GaitCode("foot_lift", f"lift of the foot that is lifted least, within {LIFT_SECONDS} "
                        "s", "m", None, f"np.min({highest}, axis=-1)")  # fmt: skip
+    if model.spec.feet and not model.starts_lying and model.root is not None:
+        yield GaitCode("landings", "number of feet that touch down", "", None,
+                       f"count_landings({{foot_contact}}, {on}, {off})")  # fmt: skip
+        place = f"{{body_position}}[..., {model.root.id}, :2]"
+        yield GaitCode("stride_length", "length of its strides", "m", None,
+                       f"match_stride({{foot_contact}}, {place}, {on}, {off})")  # fmt: skip
+        most = f"int(np.argmax(np.sum({{foot_height}} > {SET_DOWN}, axis=0)))"
+        yield GaitCode("spare_foot", "height of the foot that is off the ground most", "m",
+                       "np.max({foot_height}, axis=-1)",
+                       f"{{foot_height}}[..., {most}]")  # fmt: skip
     if "heading" in model.spec.quantities:
+        for way, sign in (("left", ""), ("right", "-")):
+            now = f"{sign}{{heading}}"
+            within = f"np.mod({now} + np.pi / 2, 2 * np.pi) - np.pi / 2"
+            yield GaitCode(f"turned_{way}", f"angle by which it has turned to the {way}", "rad",
+                           within if model.knows_heading else None,
+                           f"{sign}(np.unwrap({{heading}}) - {{heading}}[:1])")  # fmt: skip
         turned = "{heading} - {heading}[:1]"
         yield GaitCode("facing", "angle between where it faces and where it faced at the start",
                        "rad", None,
@@ -227,7 +267,7 @@ def gait_codes(model: Morphology) -> Iterator[GaitCode]:
 
 _NAMES = {"walk": "a walk", "trot": "a trot", "pace": "a pace", "bound": "a bound",
           "gallop": "a gallop", "canter": "a canter", "amble": "an amble",
-          "steps": "steps of one foot after the other"}  # fmt: skip
+          "pronk": "all feet together", "steps": "steps of one foot after the other"}  # fmt: skip
 _SEEN_LATER = frozenset({"walk", "amble", "gallop", "canter"})
 """Gaits of which one step says too little: what goes ahead has to find them."""
 

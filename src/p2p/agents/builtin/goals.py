@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from p2p.agents.builtin.lexicon import FOLLOWING, Amount
+from p2p.agents.builtin.lexicon import FOLLOWING, OPPOSITE, Amount, manner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def merged(goal: Goal, change: Goal) -> Goal:
 
 TRAVEL = frozenset({"go", "run", "crawl"})
 RISING = frozenset({"sit_up", "get_up", "stand_up"})
-LIMBS = frozenset({"raise", "untouched", "lower"})
+LIMBS = frozenset({"raise", "overhead", "untouched", "lower", "one_leg"})
 HELD = RISING | LIMBS | {"lie", "crouch", "balance", "reach", "touch", "push"}
 _ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
 _ROTATIONS = frozenset({"clockwise", "counterclockwise"})
@@ -94,8 +94,20 @@ def with_destination(goal: Goal) -> Goal:
     return goal
 
 
+def _squatting(goals: Sequence[Goal]) -> list[Goal]:
+    """`squat and stand up, again and again` is one motion."""
+    motions = {goal.motion for goal in goals if not goal.negated}
+    if not {"crouch", "repeatedly"} <= motions:
+        return list(goals)
+    once = RISING | {"crouch", "repeatedly", "stand"}
+    words = tuple(word for goal in goals if goal.motion in once for word in goal.words)
+    rest = [goal for goal in goals if goal.motion not in once]
+    return [Goal("squats", words=words), *rest]
+
+
 def divided(goals: Sequence[Goal]) -> list[list[Goal]]:
     """In parts, where something is asked for that can only come next: `run, stop`."""
+    goals = _squatting(goals)
     parts: list[list[Goal]] = [[]]
     for goal in goals:
         earlier = TRAVEL | _ON_THE_SPOT | (FOLLOWING - {goal.motion})
@@ -114,9 +126,9 @@ def divided(goals: Sequence[Goal]) -> list[list[Goal]]:
 
 def tidied(goals: Sequence[Goal]) -> tuple[Goal, ...]:
     """Fold together what says one thing: `run` and `go` forward, `lie` and `still`."""
-    goals = _turning_as_it_goes(goals)
+    goals = [_kept_off(goal, goals) for goal in _turning_as_it_goes(goals)]
     asked = {goal.motion for goal in goals if not goal.negated}
-    if any(goal.motion in TRAVEL and goal.negated for goal in goals):
+    if any(goal.motion in TRAVEL and goal.negated and not goal.direction for goal in goals):
         asked.add("not go")
     tidy: list[Goal] = []
     travel: int | None = None
@@ -136,6 +148,22 @@ def tidied(goals: Sequence[Goal]) -> tuple[Goal, ...]:
             travel = len(tidy)
         tidy.append(folded)
     return tuple(dict.fromkeys(diagonal(tidy)))
+
+
+def _kept_off(goal: Goal, goals: Sequence[Goal]) -> Goal:
+    """`walk forward, not to the left` is to keep to its line; not backward, it goes anyway."""
+    if goal.motion not in TRAVEL or not goal.negated:
+        return goal
+    ways = {g.direction or "forward" for g in goals if g.motion in TRAVEL and not g.negated}
+    if not goal.direction:
+        # Without wriggling: how it goes is forbidden, not that it goes.
+        how = goal.motion == "go" and ways and any(map(manner_of, goal.words))
+        return replace(goal, motion="go like that") if how else goal
+    if OPPOSITE.get(goal.direction) in ways:
+        return replace(goal, direction="", negated=False)
+    if any(cross(way, goal.direction) for way in ways):
+        return replace(goal, motion="straight", direction="", negated=False)
+    return goal
 
 
 def _twin(goal: Goal, earlier: Sequence[Goal]) -> int | None:

@@ -66,6 +66,15 @@ _PASSED_OVER = (
 """Between a back and how it is."""
 _LEANS_BY = DEGREES | OWNERS | {"a", "bit", "little", "slightly", "far", "way", *LIMBS}
 _HEADS = frozenset({"head", "heads", "heading", "headed"})
+_BUT, _ON = frozenset({"only", "just"}), frozenset({"on", "using"})
+"""Between what it goes on and the limb; and before that."""
+_TOUCHES = frozenset({"touch", "hit", "strike", "meet", "contact", "graze"})
+_WAYS = frozenset({"forward", "backward", "left", "right"})
+OPPOSITE_SIDES = {"left": "right", "right": "left", "front": "back", "back": "front"}
+_REAL = frozenset({"real", "true", "proper", "actual", "genuine", "wild", "typical", "little"})
+"""Of what something is done like, these say nothing."""
+_SOMEBODY = frozenset({"you", "it", "he", "she", "they", "we", "someone", "somebody", "there"})
+_ENDS_CLAUSE = frozenset({"and", "but", "while", "then", "with", "without"})
 _ARTICLES = (["a"], ["an"], ["the"])
 _NOUNS = frozenset({*COUNTED, *(f"{noun}s" for noun in COUNTED)})
 
@@ -88,8 +97,10 @@ class _Reader:
     """Directions and speeds that came before any motion."""
     limb_noun: str = ""
     """That of the last limb, which `the left one` means."""
-    one_legged: bool = False
-    """Whether it is on one leg, which is yet to be named."""
+    last_limb: tuple[str, ...] = ()
+    """To which there may be another."""
+    one_legged: str = ""
+    """The word for the one leg that it is on, which is yet to be named."""
     before: list[str] = field(default_factory=list)
     """The words that were read."""
 
@@ -117,44 +128,65 @@ class _Reader:
             self.unused += self.pending.words
         elif self.pending != Goal(""):  # "fast!": a way to move, so move
             self._open(Goal("go"))
+        if self.one_legged:
+            self.unused.remove(self.one_legged)
+            self._open(Goal("one_leg", words=(f"one {self.one_legged}",)))
         self._drop_negation()
         self._drop_carrying()
 
     def _limb(self, tokens: Sequence[Token]) -> int:
         """`front left leg`: sides, then the noun; gives how many tokens it took."""
+        limb, size = self._named_limb(tokens)
+        if not size:
+            return 0
+        noun, word = limb[-1], tokens[size - 1].word
+        words = tuple(token.word for token in tokens[:size])
+        carried_by = self._stands_on(limb, word)
+        posture, taken = self._limb_posture(tokens[size:])
+        phrase = (*words, *(token.word for token in tokens[size : size + taken]))
+        moved = self._last(lambda goal: goal.motion in ("raise", "lower") and not goal.limb)
+        if moved is not None:
+            goal = self.goals[moved]
+            same = posture in ("overhead", goal.motion)
+            motion, words = (posture, phrase) if same else (goal.motion, words)
+            moving = replace(goal, motion=motion, limb=limb, words=(*goal.words, *words))
+            self.goals[moved] = moving
+            return size + taken if same or not posture else size
+        if carried_by is not None:
+            if self.one_legged:
+                self.unused.remove(self.one_legged)
+            self.one_legged = ""
+            self._open(Goal("raise", limb=carried_by, words=words))
+        elif posture and noun not in self.subjects:
+            self.carrying = ""
+            self._open(Goal(posture, limb=limb, words=phrase))
+            return size + taken
+        elif noun not in self.subjects:
+            on = self._previous(2, _BUT)
+            is_on_one = on[1:] == ["one"] and on[0] in _ON and noun in _LEGS
+            self.one_legged = word if is_on_one else ""
+            self.unused += words
+        return size if posture else size + taken
+
+    def _named_limb(self, tokens: Sequence[Token]) -> tuple[tuple[str, ...], int]:
+        """The limb that the first tokens name, and how many they are; 0: they name none."""
         words = [token.word for token in tokens[:4]]
         count = next((n for n, word in enumerate(words) if word not in SIDES), len(words))
         if count >= len(words) or self._is_verb(tokens):
-            return 0
+            return (), 0
         noun = self.limbs.get(words[count], "")
         if not noun and count and words[count] == "one":
             noun = self.limb_noun
         if not noun:
-            return 0
-        sides, size = tuple(SIDES[word] for word in words[:count]), count + 1
+            return (), 0
+        sides = tuple(SIDES[word] for word in words[:count])
         if words[count] in ("arms", "hands") and not sides:
             sides = ("both",)
-        limb, self.limb_noun = (*sides, noun), noun
-        carried_by = self._stands_on(limb)
-        posture, taken = self._limb_posture(tokens[size:])
-        moved = self._last(lambda goal: goal.motion in ("raise", "lower") and not goal.limb)
-        if moved is not None:
-            goal = self.goals[moved]
-            self.goals[moved] = replace(goal, limb=limb, words=(*goal.words, *words[:size]))
-        elif carried_by is not None:
-            if self.one_legged and "leg" in self.unused:
-                self.unused.remove("leg")
-            self.one_legged = False
-            self._open(Goal("raise", limb=carried_by, words=tuple(words[:size])))
-        elif posture and noun not in self.subjects:
-            self.carrying = ""
-            phrase = (*words[:size], *(token.word for token in tokens[size : size + taken]))
-            self._open(Goal(posture, limb=limb, words=phrase))
-            return size + taken
-        elif noun not in self.subjects:
-            self.one_legged = self._previous(1) == ["one"] and noun in _LEGS
-            self.unused += words[:size]
-        return size if posture else size + taken
+        if self._previous(1) == ["other"] and self.last_limb and not sides:
+            sides = tuple(OPPOSITE_SIDES.get(side, side) for side in self.last_limb[:-1])
+            self.unused = [word for word in self.unused if word != "other"]
+        self.last_limb, self.limb_noun = (*sides, noun), noun
+        return self.last_limb, count + 1
 
     def _is_verb(self, tokens: Sequence[Token]) -> bool:
         """Whether `head` is to go, as before a direction."""
@@ -166,27 +198,41 @@ class _Reader:
         ways = first and first.slot == "direction" and first.value not in ("up", "down")
         return bool(ways or (first and first.value == "straight"))
 
-    def _stands_on(self, limb: tuple[str, ...]) -> tuple[str, ...] | None:
+    def _stands_on(self, limb: tuple[str, ...], noun: str) -> tuple[str, ...] | None:
         """The leg that is in the air where one is named that it is on."""
-        side = next((side for side in limb if side in ("left", "right")), "")
-        on = self.one_legged or self._previous(1, OWNERS | {"one", "only", "just"}) == ["on"]
-        if not side or limb[-1] not in _LEGS or not on:
+        before = self._previous(1, OWNERS | _BUT | {"one"})
+        on = self.one_legged or (before and before[0] in _ON)
+        one = len(limb) == 2 and limb[0] in OPPOSITE_SIDES and noun in ("leg", "foot", "paw")
+        if limb[-1] not in _LEGS or not on or not one:
             return None
-        return tuple(OPPOSITE.get(word, word) for word in limb)
+        return (OPPOSITE_SIDES[limb[0]], limb[1])
 
     def _limb_posture(self, tokens: Sequence[Token]) -> tuple[str, int]:
         """`up`, `in the air`, or, where it is forbidden, `touching`: what is asked of a limb."""
-        held = next((n for n, token in enumerate(tokens) if token.word not in BETWEEN), 0)
+        forbids = [self._forbids(token) for token in tokens]
+        held = next(
+            (n for n, token in enumerate(tokens) if token.word not in BETWEEN and not forbids[n]), 0
+        )
         words = [token.word for token in tokens[held : held + 4]]
-        if self.negated and tokens[held : held + 1] and tokens[held].base == "touch":
+        verb = tokens[held].base if (self.negated or any(forbids[:held])) and words else ""
+        on_the_ground = words[1:3] in (["the", "ground"], ["the", "floor"])
+        verb = "touch" if verb in _TOUCHES else verb
+        if verb == "touch" or (verb == "leave" and on_the_ground):
             self.negated = ""
-            return "untouched", held + 1
+            asked = "untouched" if verb == "touch" else "planted"
+            return asked, held + (3 if on_the_ground else 1)
+        if any(forbids[:held]):
+            return "", 0
         for size in range(len(words), 0, -1):
             posture = LIMB_POSTURES.get(" ".join(words[:size]))
             if posture is not None:
                 self.unused += [] if posture else words[:size]  # arms out to the sides
                 return posture, held + size
         return "", 0
+
+    def _forbids(self, token: Token) -> bool:
+        entry = self.lexicon.get(token.word)
+        return entry is not None and entry.slot == "negation"
 
     def _previous(self, size: int, passing: Collection[str] = ()) -> list[str]:
         """The last words that were read, without those to pass over."""
@@ -195,6 +241,10 @@ class _Reader:
     def _back(self, tokens: Sequence[Token]) -> int:
         """`the back` is a body part and no way to go; what is asked of it is a posture."""
         words = [token.word for token in tokens[:8]]
+        own = self.before[-1:] in ([], [""], ["with"], ["keep"], ["keeping"], ["and"])
+        if own and words[0] in BACKS and words[1:2] and words[1] in BACK_POSTURES:
+            self._take(Entry("quality", BACK_POSTURES[words[1]]), f"back {words[1]}")
+            return 2
         if words[0] in OWNERS and words[1:2] and words[1] in BACKS:
             after = 2 + next((n for n, w in enumerate(words[2:]) if w not in _PASSED_OVER), 0)
             following = [*words[after:], ""]
@@ -242,16 +292,24 @@ class _Reader:
     def _simile(self, tokens: Sequence[Token]) -> int:
         """`like a kangaroo` says what hopping says, and nothing new to one that hops."""
         words = [token.word for token in tokens[:7]]
+        if words[:2] in (["as", "if"], ["as", "though"]) or (
+            words[0] == "like" and words[1:2] and words[1] in _SOMEBODY
+        ):
+            return self._clause(tokens)
         if words[0] != "like":
             return self._likeness(tokens[:7])
         first = 2 if words[1:2] and words[1] in ("a", "an") else 1
+        while words[first : first + 1] and words[first] in _REAL:
+            first += 1
         for last in range(len(words), first, -1):
             phrase = " ".join(words[first:last])
-            if phrase not in SIMILES:
+            meanings = SIMILES.get(phrase) or SIMILES.get(phrase.removesuffix("s"), [])
+            if not meanings:
                 continue
-            motion, direction, speed = SIMILES[phrase]
-            alike = TRAVEL if motion in ("go", "run") else {motion}
-            same = self._last(lambda goal: goal.motion in alike and not goal.negated)  # noqa: B023
+            (motion, direction, speed), same = meanings[0], None
+            for meaning in meanings:
+                if (alike := self._alike(meaning[0])) is not None:
+                    (motion, direction, speed), same = meaning, alike
             if same is None:
                 self._open(Goal(motion, direction, speed, words=(phrase,)))
             else:
@@ -264,6 +322,25 @@ class _Reader:
             self.unused.append(" ".join(words[:3]))
             return 3
         return 0
+
+    def _alike(self, motion: str) -> int | None:
+        """The last goal that a likeness of this motion illustrates."""
+        alike = TRAVEL if motion in ("go", "run") else {motion}
+        return self._last(lambda goal: goal.motion in alike and not goal.negated)
+
+    def _clause(self, tokens: Sequence[Token]) -> int:
+        """`as if it rained`: a demand as a whole, of which no word is one by itself."""
+        if any(
+            " ".join(token.word for token in tokens[:size]) in self.lexicon
+            for size in range(2, LONGEST_PHRASE + 1)
+        ):
+            return 0
+        end = next(
+            (n for n, token in enumerate(tokens) if not token.word or token.word in _ENDS_CLAUSE),
+            len(tokens),
+        )
+        self.unused.append(" ".join(token.word for token in tokens[:end]))
+        return end
 
     def _likeness(self, tokens: Sequence[Token]) -> int:
         """`as still as a statue` says what `still` says."""
@@ -375,20 +452,30 @@ class _Reader:
         whole = merged(pending, goal)
         self.goals.append(replace(whole, motion=goal.motion, limb=goal.limb, negated=negated))
 
+    def _forbid_way(self, change: Goal) -> None:
+        """What is forbidden is no way to go."""
+        words, self.negated = (*self.negated.split(), *change.words), ""
+        travels = self._last(lambda goal: goal.motion in TRAVEL and not goal.negated)
+        if travels is None or change.direction not in _WAYS:
+            self.unused += words
+        else:
+            self.goals.append(Goal("go", change.direction, negated=True, words=words))
+
     def _modify(self, change: Goal) -> None:
         """A direction, a speed or a number for the last motion; for the next if none came yet."""
         if self.carrying and change.direction in _CARRIED:
             words, self.carrying = (self.carrying, *change.words), ""
             self._open(Goal(_CARRIED[change.direction], change.direction, words=words))
             return
-        if self.negated and change.direction:  # what is forbidden is no way to go
-            self.unused += [*self.negated.split(), *change.words]
-            self.negated = ""
+        if self.negated and change.direction:
+            self._forbid_way(change)
             return
         if self.negated and change.speed:
             flipped = {"fast": "slow", "slow": "medium"}.get(change.speed, change.speed)
             change, self.negated = replace(change, speed=flipped), ""
-        last = self._last(lambda goal: not self._is_style(goal.motion))
+        last = self._last(
+            lambda goal: not self._is_style(goal.motion) and not (goal.negated and goal.direction)
+        )
         before = self.pending if last is None else self.goals[last]
         upright = change.direction in ("up", "down")
         if upright and before.direction and before.direction != OPPOSITE[change.direction]:

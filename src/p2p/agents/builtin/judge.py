@@ -7,7 +7,8 @@ from importlib.resources import files
 from string import Template
 from typing import NoReturn
 
-from p2p.agents.builtin.gaits import JUDGE_TEXT
+from p2p.agents.builtin.gaits import judge_functions
+from p2p.agents.builtin.lexicon import Names, by_phrase, load_words
 from p2p.agents.builtin.measures import Measure, read_measure
 from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.quantities import (
@@ -28,32 +29,7 @@ from p2p.agents.requests import (
 from p2p.contracts import Criterion
 from p2p.inference.question import RequestRejected
 
-TAGS = {
-    "effort": "wasteful",
-    "action_change": "jerky",
-    "joint_speed": "jerky",
-    "tilt": "fell",
-    "pole_tilt": "fell",
-    "height": "wrong_posture",
-    "bounce": "too_slow",
-    "flight": "too_slow",
-    "ground_speed": "drifts",
-    "parts_speed": "unstable",
-    "clearance": "too_slow",
-    "drift": "drifts",
-    "cart_offset": "drifts",
-    "cart_speed": "unstable",
-    "cart_left": "drifts",
-    "cart_right": "drifts",
-    "stray_ahead": "drifts",
-    "stray_aside": "drifts",
-    "nose_up": "wrong_posture",
-    "target_distance": "not_reached",
-    "hand_distance": "not_reached",
-    "asymmetry": "asymmetric",
-    "foot_lift": "wrong_posture",
-    "facing": "wrong_direction",
-}
+TAGS = by_phrase(load_words(Names, "names").tags)
 """What it says of an episode that a criterion on this quantity is not met."""
 
 _TEMPLATE = Template((files(__package__) / "templates" / "judge.txt").read_text("utf-8"))
@@ -81,13 +57,14 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
             rows[criterion.id] = f"    {row!r},"
             series.append(f'        "{criterion.id}": {code},')
     unknown = tuple(c.id for c in request.criteria if c.id not in rows)
+    functions = judge_functions("\n".join(series))
     code = _TEMPLATE.substitute(
         prompt=in_a_docstring(request.prompt),
         horizon=model.horizon,
         rows="\n".join(rows.values()),
         unknown=unknown,
         measured="\n".join(series),
-        functions=f"\n{JUDGE_TEXT}\n" if any("match_" in line for line in series) else "",
+        functions=f"\n{functions}\n" if functions else "",
     )
     text = f"Measures {len(rows)} criteria on each episode."
     if unknown:

@@ -86,6 +86,12 @@ class _Fillers(_Words):
     words: Table
 
 
+class Names(_Words):
+    aliases: Table
+    preferred: Table
+    tags: Table
+
+
 class _Forms(_Words):
     staying: frozenset[str]
     light_verbs: frozenset[str]
@@ -102,9 +108,9 @@ class _Forms(_Words):
     patterns: dict[str, str] = Field(default_factory=dict)
 
 
-def load_words(kind: type[Words], name: str) -> Words:
-    """A table of `words/`; raises ValidationError for fields that its kind does not have."""
-    text = (files("p2p.agents.builtin") / "words" / f"{name}.toml").read_text("utf-8")
+def load_words(kind: type[Words], name: str, folder: str = "words") -> Words:
+    """A table of this folder; raises ValidationError for fields that its kind does not have."""
+    text = (files("p2p.agents.builtin") / folder / f"{name}.toml").read_text("utf-8")
     return kind.model_validate(tomllib.loads(text))
 
 
@@ -114,25 +120,41 @@ _forms = load_words(_Forms, "forms")
 
 
 def _spell_out(pattern: str) -> Iterator[str]:
-    """Every phrase that `{a|b} <set>` stands for."""
+    if nested := re.search(r"\{[^}]*<[^}]*\}", pattern):
+        for choice in nested[0][1:-1].split("|"):
+            yield from _spell_out(pattern.replace(nested[0], choice, 1))
+        return
     pieces = re.split(r"(\{[^}]*\}|<[^>]*>)", pattern)
     choices: list[Iterable[str]] = []
     for piece in pieces:
         if piece.startswith("<"):
-            choices.append(_modifiers.sets[piece[1:-1]])
+            choices.append([p for each in _modifiers.sets[piece[1:-1]] for p in _spell_out(each)])
         else:
             choices.append(piece[1:-1].split("|") if piece.startswith("{") else (piece,))
-    return ("".join(chosen) for chosen in product(*choices))
+    for chosen in product(*choices):
+        yield "".join(chosen)
 
 
-def _by_phrase(table: Mapping[str, Phrases]) -> dict[str, str]:
+def spell_out(pattern: str) -> Iterator[str]:
+    """Every phrase that `{a|b} <set>` stands for."""
+    return (" ".join(phrase.split()) for phrase in _spell_out(pattern))
+
+
+def by_phrase(table: Mapping[str, Phrases]) -> dict[str, str]:
     """Each phrase of a table, with what it means."""
     return {
         phrase: "" if value == UNMEASURED else value
         for value, patterns in table.items()
         for pattern in patterns
-        for phrase in _spell_out(pattern)
+        for phrase in spell_out(pattern)
     }
+
+
+def motion_tables() -> Iterator[tuple[str, Phrases]]:
+    """Each motion with the patterns of phrases for it, likenesses among them."""
+    yield from _motions.motions.items()
+    for full in (*_motions.full_motions, *_motions.similes):
+        yield full.motion, full.phrases
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +168,7 @@ class Entry:
 
 
 def _entries(slot: Slot, table: Mapping[str, Phrases]) -> dict[str, Entry]:
-    return {phrase: Entry(slot, value) for phrase, value in _by_phrase(table).items()}
+    return {phrase: Entry(slot, value) for phrase, value in by_phrase(table).items()}
 
 
 # --- words that ask for nothing -------------------------------------------------------------------
@@ -172,12 +194,12 @@ SUBJECTS, ARM_WORDS = _limbs.subjects, _limbs.arm_words
 OBJECT_WORDS, TARGET_WORDS = _limbs.object_words, _limbs.target_words
 BACKS, OWNERS, BETWEEN = _limbs.backs, _limbs.owners, _limbs.between
 DEGREES, LEANING = _limbs.degrees, _limbs.leaning
-SIDES, LIMBS = _by_phrase(_limbs.sides), _by_phrase(_limbs.limbs)
-LIMB_POSTURES, BACK_POSTURES = _by_phrase(_limbs.limb_postures), _by_phrase(_limbs.back_postures)
+SIDES, LIMBS = by_phrase(_limbs.sides), by_phrase(_limbs.limbs)
+LIMB_POSTURES, BACK_POSTURES = by_phrase(_limbs.limb_postures), by_phrase(_limbs.back_postures)
 STAYING, LIGHT_VERBS = _forms.staying, _forms.light_verbs
 FOLLOWING, EITHER_SIDE, COUNTED = _forms.following, _forms.either_side, _forms.counted
 OPPOSITE = {one: other for pair in _forms.opposites for one, other in (pair, (pair[1], pair[0]))}
-MISSPELT, IRREGULAR = _by_phrase(_forms.misspelt), _by_phrase(_forms.irregular)
+MISSPELT, IRREGULAR = by_phrase(_forms.misspelt), by_phrase(_forms.irregular)
 NUMBERS, TIMES, SEQUENCE = _forms.numbers, _forms.times, _forms.sequence
 
 
@@ -189,12 +211,12 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 REPHRASED = tuple((_pattern(text), phrase) for text, phrase in _forms.rephrased)
 """Turns of phrase, as regular expressions, and the phrase of the lexicon that says the same."""
-SIMILES = {
-    phrase: (full.motion, full.direction, full.speed)
-    for full in _motions.similes
-    for phrase in full.phrases
-}
-"""What doing it like one of these says: the motion, and the direction or speed if none is said."""
+SIMILES: dict[str, list[tuple[str, str, str]]] = {}
+"""What doing it like one of these may say: the motion, and the direction or speed if none is said.
+"""
+for _full in _motions.similes:
+    for _phrase in _full.phrases:
+        SIMILES.setdefault(_phrase, []).append((_full.motion, _full.direction, _full.speed))
 
 # --- phrases and their forms ----------------------------------------------------------------------
 
@@ -203,7 +225,8 @@ _PHRASES: Mapping[str, Entry] = {
     **{
         phrase: Entry("motion", full.motion, full.direction, full.speed)
         for full in _motions.full_motions
-        for phrase in full.phrases
+        for pattern in full.phrases
+        for phrase in spell_out(pattern)
     },
     **_entries("direction", _modifiers.directions),
     **_entries("speed", _modifiers.speeds),
@@ -221,6 +244,10 @@ LONGEST_PHRASE = max(len(phrase.split()) for phrase in _REMARK_PHRASES)
 def lemmas(word: str) -> Iterator[str]:
     """What a word may be a form of: `hopping` of hop, `rises` of rise."""
     yield IRREGULAR.get(word, word)
+    if word.endswith("ly") and len(word) > len("ly") + 3:
+        yield word.removesuffix("ly")
+        if word.endswith("ily"):
+            yield word.removesuffix("ily") + "y"
     for ending in ("ing", "ed", "s", "es", "er"):
         if word.endswith(ending) and len(word) > len(ending) + 2:
             stem = word.removesuffix(ending)
@@ -274,7 +301,7 @@ LEXICON: Mapping[str, Entry] = _with_base_forms(_PHRASES)
 """What each phrase says."""
 REMARKS: Mapping[str, Entry] = _with_base_forms(_REMARK_PHRASES)
 """With comparatives."""
-MANNERS: Mapping[str, str] = _by_phrase(_motions.manners)
+MANNERS: Mapping[str, str] = by_phrase(_motions.manners)
 """What each of these phrases says beyond its motion; empty: what nothing measures."""
 
 
@@ -332,7 +359,7 @@ _UNIT_WORD = "|".join(f"(?:{spelled})" for spelled, _, _ in _UNITS.values())
 _NUMBERED = re.compile(rf"\b(?P<number>{_NUMBER_WORD})\s+(?=(?:{_UNIT_WORD}))")
 _COUNTED = re.compile(
     rf"\b(?P<number>\d+|{_NUMBER_WORD})\s+"
-    r"(?P<noun>(?:(?:full|complete|whole|big|high|quick|backwards?|forwards?|front|back|left|right)\s+)*"
+    r"(?P<noun>(?:(?:full|complete|whole|small|little|tiny|short|long|huge|giant|single|separate|big|high|quick|backwards?|forwards?|front|back|left|right)\s+)*"
     rf"(?:{'|'.join(COUNTED)})s?)\b(?!\s*(?:/|per|a)\s)"
 )
 

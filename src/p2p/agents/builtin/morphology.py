@@ -331,6 +331,18 @@ class Morphology:
         lift = float(np.dot(vertical, self.middle(part)))
         return float(pose[0][part.id, 2] - pose[0][self.root.id, 2]) + lift
 
+    @cached_property
+    def head_top(self) -> float:
+        """How high the top of its head is over the root where it stands upright."""
+        assert self.root is not None
+        tops = [
+            body.rest_position[2] - self.root.rest_position[2] + geom.position[2] + max(geom.size)
+            for geom in self.spec.geoms
+            for body in self.spec.bodies
+            if geom.body == body.name and geom.size and "head" in f"{geom.name} {body.name}".lower()
+        ]
+        return max(tops, default=0.3 * self.standing_height)
+
     def raised(self, part: BodyEntry) -> float:
         """How high the middle of a part is over the root when its limb is raised.
 

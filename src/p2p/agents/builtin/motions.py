@@ -10,13 +10,14 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row, Scaled
+from p2p.agents.builtin.gaits import SET_DOWN
 from p2p.agents.builtin.goals import RISING, Goal
 from p2p.agents.builtin.lexicon import load_words, manner_of
 from p2p.agents.builtin.measures import Stat
 from p2p.agents.builtin.quantities import lift_key, rise_key
 from p2p.contracts import Category
 
-PACES = {"slow": 0.1, "medium": 0.25, "run": 0.55, "fast": 1.2}
+PACES = {"slow": 0.1, "medium": 0.25, "hop": 0.35, "run": 0.55, "fast": 1.2}
 """Speeds in units of the morphology's pace."""
 SWING_SECONDS = 6.5
 """In which a swing from one side to the other is done."""
@@ -26,10 +27,14 @@ HOPS_PER_SECOND, OFF_THE_GROUND = 0.6, 0.02
 """How often one that hops leaves the ground, and by which share of its height."""
 STRIDE, STEPS_PER_SECOND = 0.25, 1.0
 """How far one leg is ahead of the other in a step, in rad, and how often they change."""
-SET_DOWN = 0.005
-"""At which height of its lowest point a foot is on the ground, in m."""
+SQUAT_SECONDS = 4.0
+"""In which it goes down and comes up again."""
+STEP = 0.2
+"""How far a step gets at least, as a share of its height."""
 TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
+FULL_TURN = 4.5
+"""Angles up to here, in rad, are told apart by where it faces at the end."""
 IN_WATER = 0.5
 """How much of that what swims turns: a trained Swimmer settles at 0.35 rad/s."""
 
@@ -204,6 +209,12 @@ def _on_legs(usual: str) -> Rule:
     """Travel one way; on two legs, with one after the other."""
 
     def rule(builder: CriteriaBuilder, goal: Goal) -> None:
+        if (count := goal.stated("times")) is not None:
+            _count_steps(builder, goal, count)
+            return
+        if (way := goal.stated("m")) is not None:
+            _go_so_far(builder, goal, way)
+            return
         _go(builder, goal, usual)
         steps = float(round(STEPS_PER_SECOND * _seconds(builder)))
         if builder.stepping and not builder.sideways:
@@ -223,6 +234,45 @@ def _on_legs(usual: str) -> Rule:
             builder.add(both)
 
     return rule
+
+
+def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:
+    """As many steps as asked for, and one more to close up."""
+    quantity, title = WAYS.get(goal.direction, WAYS["forward"])
+    stepping = any(word in phrase for phrase in goal.words for word in ("step", "stride"))
+    if not stepping or not {"landings", quantity} <= builder.quantities.keys():
+        builder.cannot.append(f"count {count:g} times")
+        return
+    way = STEP * count * builder.model.standing_height / _seconds(builder)
+    builder.add(
+        Row(title, "mean", quantity, way, weight=0.5),
+        *_counted("Takes the steps asked for", "landings", count, more=1.0, low=1.0),
+    )
+
+
+def _go_so_far(builder: CriteriaBuilder, goal: Goal, way: float) -> None:
+    """Get as far as asked for, and stay there."""
+    quantity, title = WAYS.get(goal.direction, WAYS["forward"])
+    if not {"drift", quantity} <= builder.quantities.keys() or builder.window[0] or builder.turning:
+        builder.cannot.append(f"go {way:g} m")
+        return
+    far = partial(Row, stat="final", quantity="drift")
+    builder.add(
+        Row(title, "mean", quantity, 0.7 * way / _seconds(builder)),
+        far("Gets as far as asked for", threshold=0.85 * way),
+        far("Gets no farther", threshold=1.15 * way, comparison="at_most"),
+    )
+
+
+def _counted(
+    title: str, quantity: str, count: float, *, low: Scaled, more: float = 0.0
+) -> tuple[Row, Row]:
+    """So many times, and no more often than that and the few more."""
+    times = partial(Row, stat="events", quantity=quantity, low=low)
+    return (
+        times(title, threshold=count),
+        times(f"{title}, no more", threshold=count + more, comparison="at_most"),
+    )
 
 
 def _seconds(builder: CriteriaBuilder) -> float:
@@ -256,7 +306,8 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         quantity = "turn_right_rate" if right else "turn_left_rate"
         title = "Turns clockwise" if right else "Turns counterclockwise"
         orbit = "orbit_right_rate" if right else "orbit_left_rate"
-        if orbit in builder.quantities:
+        whirls = goal.motion == "spin" and not any("circle" in word for word in goal.words)
+        if orbit in builder.quantities and not whirls:
             _orbit(builder, orbit, goal.stated("times") or 1.0)
             return
         stated = goal.stated("rad/s")
@@ -268,7 +319,16 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         rate = rate if stated is None else stated
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
-        if times := goal.stated("times"):
+        angle = goal.stated("rad")
+        if angle is not None and angle < FULL_TURN:
+            turned = partial(Row, stat="final", quantity="turned_right" if right else "turned_left")
+            builder.add(
+                turned("Has turned as far as asked for", threshold=0.8 * angle),
+                turned("Has turned no farther", threshold=1.2 * angle, comparison="at_most"),
+            )
+        elif angle is not None:
+            builder.cannot.append(f"turn by {angle:.3g} rad")
+        elif times := goal.stated("times"):
             builder.add(Row(title, "turns", quantity, times))
         else:
             turning = _rate(title, "rate", quantity, rate, None if stated is None else 0.15)
@@ -341,10 +401,22 @@ def _jump(
     rise = goal.stated("m") or share * max(model.standing_height, model.length / 1.5)
     top = model.allowed_height(model.standing_height + rise)
     builder.add(Row("Jumps up", "highest", "height", top), bouncing)
-    if goal.motion == "jump":
+    if _counts_jumps(builder, goal):
+        pass
+    elif goal.motion == "jump":
         _off_the_ground(builder, "Leaves the ground", 1.0)
     if goal.direction in WAYS:
         _go(builder, goal)
+
+
+def _counts_jumps(builder: CriteriaBuilder, goal: Goal) -> bool:
+    """Ask for as many jumps as were stated; False where none were."""
+    count, amount = goal.stated("times"), goal.amount
+    if count is None or amount is None or amount.bound == "at_most":
+        return False
+    rows = _counted("Leaves the ground", "clearance", count, low=(OFF_THE_GROUND, "height"))
+    builder.add(*(rows[:1] if amount.bound else rows))
+    return True
 
 
 def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -355,16 +427,24 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
         # Nothing else tells a learner who stands what it lacks, before it leaves the ground.
         bouncing = replace(BOUNCING, threshold=(0.12, "pace"), category="task", weight=1.0)
         _jump(builder, goal, OFF_THE_GROUND, bouncing)
-        builder.add(*ROWS["hopping"])
+        if goal.stated("times") is None:
+            builder.add(*ROWS["hopping"])
     else:
-        _go(builder, goal, "run")
+        _go(builder, goal, "hop")
         builder.add(replace(BOUNCING, threshold=(0.15, "pace")), *ROWS["in_the_air"])
+    if goal.stated("times") is not None:
+        if builder.travelling or goal.direction not in ("up", "down", ""):
+            _counts_jumps(builder, goal)
+        return
     times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
     _off_the_ground(builder, "Hops again and again", float(times))
 
 
-def _stand(builder: CriteriaBuilder, _: Goal) -> None:
+def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
     """Stay, upright; a pole is balanced, and one that lies gets to its feet."""
+    if goal.motion == "balance" and builder.travelling and not builder.model.poles:
+        builder.add(*ROWS["stable"])  # keep your balance as you walk
+        return
     if builder.model.poles:
         builder.add(*ROWS["pole_task"], *ROWS["balance_calmly"])
         return
@@ -469,7 +549,8 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     near = (0.12 if pushing else 0.1) * builder.model.length
     if goal.direction == "away":
         if not pushing:
-            builder.cannot.append(f"{goal.motion} away from the goal")
+            builder.add(Row("Keeps away from the target", "mean", "target_distance",
+                            0.6 * builder.model.length))  # fmt: skip
             return
         far = 0.5 * builder.model.length
         builder.add(
@@ -585,6 +666,9 @@ def _standing(builder: CriteriaBuilder, goal: Goal) -> None:
 
 def _straight(builder: CriteriaBuilder, _: Goal) -> None:
     """Stay on its line, which an agent in a plane cannot leave."""
+    if builder.model.poles:
+        builder.add(*ROWS["pole_up"], *ROWS["centred"])
+        return
     builder.served = "forward_speed" in builder.quantities
     model = builder.model
     aside = ("forward_speed", "stray_ahead") if builder.sideways else ("left_speed", "stray_aside")
@@ -602,7 +686,7 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
             sides = tuple(side if word == "both" else word for word in goal.limb)
             _limb(builder, replace(goal, limb=sides))
         return
-    model, up = builder.model, goal.motion in ("raise", "untouched")
+    model, up = builder.model, goal.motion in ("raise", "overhead", "untouched")
     part = model.limb(goal.limb)
     if part is None or rise_key(part) not in builder.quantities:
         whole = goal.limb[-1:] == ("torso",)
@@ -633,6 +717,8 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
         return
     lowered = model.usual_rise(part) - 0.3 * model.limb_length(part)
     wanted = model.raised(part) if up else lowered
+    if goal.motion == "overhead":
+        wanted = max(wanted, model.head_top)
     title = f"{'Raises' if up else 'Lowers'} the {' '.join(goal.limb)}"
     # Most of the time: a limb that goes far up now and then has a high mean, too.
     held = partial(Row, title, "share", rise_key(part), 0.7)
@@ -694,7 +780,7 @@ _MOTIONS: Mapping[str, Rule] = {
 """What each motion and style of the lexicon asks for."""
 
 OPPOSITES: Mapping[str, str] = {
-    "go": "stand", "run": "go", "fall": "never_falls", "jump": "quiet", "hop": "quiet",
+    "go": "stand", "run": "walking", "fall": "never_falls", "jump": "grounded", "hop": "grounded",
     "spin": "straight", "turn": "straight", "roll": "stable", "flip": "stable",
     "aloft": "grounded", "planted": "raise",
     "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
@@ -765,8 +851,123 @@ def _hind_legs(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Row(title, "share", lift_key(part), 0.7, low=(_STEPPED, "height")))
 
 
+def _one_leg(builder: CriteriaBuilder, _: Goal) -> None:
+    """Keep one of two feet off the ground, whichever."""
+    if "spare_foot" not in builder.quantities or len(builder.model.spec.feet) != 2:
+        builder.cannot.append("be on one leg")
+        return
+    builder.add(
+        Row("Keeps one foot off the ground", "share", "spare_foot", 0.8, low=(_STEPPED, "height"))
+    )
+
+
+def _together(builder: CriteriaBuilder, _: Goal) -> None:
+    if "pronk_match" not in builder.quantities:
+        builder.cannot.append("tell whether the feet move together")
+    builder.add(*ROWS["together"])
+
+
+def _walking(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Go, but no faster than a walk."""
+    _go(builder, goal)
+    builder.add(*ROWS["not_fast"])
+
+
+def _squats(builder: CriteriaBuilder, _: Goal) -> None:
+    """Go down and come up again, once in four seconds at least."""
+    if "height" not in builder.quantities or builder.model.starts_lying:
+        builder.cannot.append("squat")
+        return
+    times = max(2.0, float(int(_seconds(builder) / SQUAT_SECONDS)))
+    comes = partial(Row, stat="events", quantity="height")
+    builder.add(
+        comes("Goes down", threshold=times, high=(0.85, "allowed")),
+        comes("Comes up again", threshold=times - 1, low=(0.93, "height")),
+    )
+
+
+def _human(builder: CriteriaBuilder, _: Goal) -> None:
+    """Go upright on two legs, one after the other."""
+    if "steps_match" not in builder.quantities:
+        builder.cannot.append("walk like a human")
+        return
+    builder.add(*upright(0.35), replace(ROWS["march"][1], category="task"))
+
+
+def _head_up(builder: CriteriaBuilder, _: Goal) -> None:
+    """Upright, or of one that is longer than high, with its nose no lower than its back."""
+    builder.add(*(ROWS["head_up"] if "nose_up" in builder.quantities else upright(0.6)))
+
+
+def _face(builder: CriteriaBuilder, _: Goal) -> None:
+    """Face the way it faced at the start, as what lives in a plane does."""
+    builder.add(*ROWS["facing"])
+    plane = {"forward_speed", "height"} <= builder.quantities.keys()
+    builder.served |= plane and "left_speed" not in builder.quantities
+    if not builder.served:
+        builder.cannot.append("tell which way it faces")
+
+
+def _land(builder: CriteriaBuilder, _: Goal) -> None:
+    """Be on its feet at the end."""
+    if not {"tilt", "height"} <= builder.quantities.keys() or not builder.model.spec.feet:
+        builder.cannot.append("land on its feet")
+        return
+    builder.add(*ROWS["lands"])
+
+
+def _stride(manner: str) -> Rule:
+    def rule(builder: CriteriaBuilder, _: Goal) -> None:
+        if "stride_length" not in builder.quantities:
+            builder.cannot.append("tell how long its strides are")
+        builder.add(*ROWS[manner])
+
+    return rule
+
+
+def _undisturbed(builder: CriteriaBuilder, _: Goal) -> None:
+    """Leave the object where it is."""
+    if "object_drift" not in builder.quantities:
+        builder.cannot.append("tell whether it is moved")
+    builder.add(*ROWS["undisturbed"])
+
+
+def slow_motion(builder: CriteriaBuilder, goal: Goal) -> bool:
+    """Ask a motion that travels nowhere to be slow; False: nothing tells how fast it is."""
+    model = builder.model
+    quantity, most = next(
+        (
+            (quantity, most)
+            for quantity, most in (
+                ("cart_speed", 0.5),
+                ("climb_speed" if goal.motion in RISING else "", 0.6 * model.length),
+                ("joint_speed" if model.root is None else "", 5.0 / _seconds(builder)),
+            )
+            if quantity in builder.quantities
+        ),
+        ("", 0.0),
+    )
+    if quantity:
+        builder.add(
+            Row("Moves slowly", "highest", quantity, most, weight=0.5, comparison="at_most")
+        )
+    return bool(quantity)
+
+
 RULES: Mapping[str, Rule] = {
     **_MOTIONS,
+    "overhead": _limb,
+    "one_leg": _one_leg,
+    "head_up": _head_up,
+    "together": _together,
+    "walking": _walking,
+    "squats": _squats,
+    "human": _human,
+    "facing": _face,
+    "lands": _land,
+    "undisturbed": _undisturbed,
+    "long_strides": _stride("long_strides"),
+    "short_strides": _stride("short_strides"),
     "step_in_place": _step_in_place,
     "in_turn": _in_turn,
     "aloft": _aloft,

@@ -350,6 +350,7 @@ def _orientation(model: Morphology) -> list[Code]:
 
 
 def _rotation(model: Morphology) -> Iterator[Quantity]:
+    yield from _arm_rotation(model)
     for axis, ways in enumerate(_TURNS):
         hinge = model.root_axis("hinge", axis)
         flips = axis == 1 and not model.free
@@ -371,6 +372,19 @@ def _rotation(model: Morphology) -> Iterator[Quantity]:
             yield Quantity(key, words, "rad/s", _signed(way, rate), symbol, episode_only=flips,
                            headroom=1.6 if on_legs else _STROKES,
                            enough=_TURNING_ENOUGH if axis == 2 and on_legs else None)  # fmt: skip
+
+
+def _arm_rotation(model: Morphology) -> Iterator[Quantity]:
+    """How fast an arm on a base turns about the vertical."""
+    hinge = next(
+        (j for j in model.driven if j.type == "hinge" and j.axis and abs(j.axis[2]) > 0.99), None
+    )
+    if model.root is not None or model.poles or hinge is None or hinge is not model.driven[0]:
+        return
+    assert hinge.axis is not None
+    rate = _state(model, "qvel", hinge.qvel_address)
+    for (key, words), way in zip(_TURNS[2], (hinge.axis[2], -hinge.axis[2]), strict=True):
+        yield Quantity(key, f"{words} of the arm", "rad/s", _signed(way, rate), r"\dot q")
 
 
 def _yaw_rate(model: Morphology) -> Code:
@@ -452,6 +466,10 @@ def _targets(model: Morphology) -> Iterator[Quantity]:
     yield _distance(model, "target_distance", thing or hand, goal)
     if thing is not None:
         yield _distance(model, "hand_distance", hand, thing)
+        place = f"{{body_position}}[..., {thing.id}, :]"
+        code = f"np.linalg.norm({place} - {{body_position}}[:1][..., {thing.id}, :], axis=-1)"
+        yield Quantity("object_drift", f"distance of the {thing.name} from where it began", "m",
+                       Code(None, code), "d_0", episode_only=True)  # fmt: skip
     else:
         yield from _orbits(model, hand, goal)
 

@@ -23,7 +23,7 @@ from p2p.agents.requests import (
     RevisionProposal,
     RewardRequest,
 )
-from p2p.agents.reward_source import SHORT_DIGEST, reward_digest, violations
+from p2p.agents.reward_source import SHORT_DIGEST, find_breaches, reward_digest
 from p2p.contracts import CriterionScore
 
 HEAVIEST, LIGHTEST = 10.0, 0.005
@@ -463,7 +463,7 @@ def _obedient(case: RevisionCase, plan: Plan) -> Plan:
             continue
         if check.kind == "term_forbidden":
             plan = plan.weigh(0.0, lambda term, name=check.name: term.name == name)  # type: ignore[misc]
-        elif check.value is not None and violations([lesson], "", case.settings):
+        elif check.value is not None and find_breaches([lesson], "", case.settings):
             whole = isinstance(case.settings.get(check.name), int)
             plan = case.set(plan, check.name, int(check.value) if whole else check.value)
     return plan
@@ -481,7 +481,9 @@ def _untried(case: RevisionCase, plans: Iterator[tuple[str, Plan]]) -> Iterator[
         if proposed not in tried:
             tried.append(proposed)
             free = {name: value for name, value in settings.items() if name not in fixed}
-            broken = (n for n, one in enumerate(request.lessons) if violations([one], code, free))
+            broken = (
+                n for n, one in enumerate(request.lessons) if find_breaches([one], code, free)
+            )
             yield Candidate(rule, plan, code, tuple(broken))
 
 

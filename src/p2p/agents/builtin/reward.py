@@ -11,10 +11,11 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.criteria import apply_goal
+from p2p.agents.builtin.lexicon import load_words
 from p2p.agents.builtin.measures import WHOLE, Measure, Window, read_measure
 from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import Quantity, quantities_of
@@ -341,7 +342,7 @@ def _term(
     if measure.quantity:
         weight = max(weight, quantities[measure.quantity].least_weight)
     weight = round(weight, 4)
-    if measure.stat == "events":
+    if measure.stat == "events" or (measure.stat == "turns" and criterion.comparison == "at_most"):
         return None  # it is seen when it is too late: what leads there has criteria of its own
     if not measure.quantity:
         return Term(name="alive", quantity="", shape="alive", weight=max(weight, 0.3),
@@ -356,7 +357,9 @@ def _term(
         (
             other.threshold
             for other, same in everything
-            if same == measure and other.comparison != criterion.comparison
+            if same == measure
+            and other.comparison != criterion.comparison
+            and measure.stat != "turns"
         ),
         None,
     )
@@ -456,107 +459,17 @@ class _Form(NamedTuple):
     text: str
 
 
-_FORMS: Mapping[Shape, _Form] = {
-    "alive": _Form(
-        "{w} * np.ones(np.shape(action)[:-1])", "{w}", "for every step that the episode lasts"
-    ),
-    "more": _Form(
-        "{w} * np.clip({q} / {t}, -{c}, {c})",
-        "{w} [{x} / {t}]_{{-{c}}}^{{{c}}}",
-        "{words}, worth more up to {most:.3g}{unit}",
-    ),
-    "near": _Form(
-        "{w} * (1.0 - np.clip(np.abs({q} - {t}) / {s}, 0.0, 2.0))",
-        r"{w} (1 - [\|{x} - {t}\| / {s}]^2)",
-        "{words}, best at {target:.3g}{unit}",
-    ),
-    "reach": _Form(
-        "{w} * (np.exp(-np.square({q} / {t})) - np.clip({q} / {s}, 0.0, 1.0))",
-        "{w} (e^{{-({x} / {t})^2}} - [{x} / {s}]_0^1)",
-        "{words}, the less the better",
-    ),
-    "swing": _Form(
-        "{w} * gain / {per_step}",
-        r"{w} \Delta({x}) / {per_step}",
-        "{words}: to {target:.3g}{unit} on the one side, then on the other",
-    ),
-    "under": _Form(
-        "-{w} * np.clip(({q} - {t}) / {s}, 0.0, 1.0)",
-        "{w} (-[({x} - {t}) / {s}]_0^1)",
-        "cost of {words} above {target:.3g}{unit}",
-    ),
-    "over": _Form(
-        "-{w} * np.clip(({t} - {q}) / {s}, 0.0, 1.0)",
-        "{w} (-[({t} - {x}) / {s}]_0^1)",
-        "cost of {words} below {target:.3g}{unit}",
-    ),
-}
+class _Templates(BaseModel):
+    """The texts of `templates/reward.toml`."""
 
-_SWINGING = """\
-self._side = np.where(start, 1.0, self._side)
-self._reached = np.where(start, 0.0, self._reached)
-self._due = np.where(start, 0.0, np.minimum(self._due + {per_step}, 2 * {t}))
-lead = np.clip(self._side * {q}, -{t}, {t})
-gain = np.minimum(np.maximum(lead - self._reached, 0.0), self._due)
-self._due = self._due - gain
-self._reached = np.where(lead >= {t}, -{t}, np.maximum(self._reached, lead))
-self._side = np.where(lead >= {t}, -self._side, self._side)"""
-"""How far a swing came beyond what it had reached before, so that nothing is paid twice: neither
-trembling nor swinging back. What is due grows with time, so that flailing earns no more than
-walking. The next swing goes to the other side."""
-
-_FUNCTION = '''"""{title}."""
-
-import numpy as np
-
-ENV_ID = "{env_id}"
-{recipe}
+    function: str
+    class_: str = Field(alias="class")
+    failed: str
+    swinging: str
+    forms: dict[Shape, _Form]
 
 
-def reward_fn(obs, action, next_obs, info):
-    r"""{title}.
-
-    LaTeX: {latex}
-    Terms:
-{terms}
-    """
-{body}
-{failed}'''
-
-_CLASS = '''"""{title}."""
-
-import numpy as np
-
-ENV_ID = "{env_id}"
-{recipe}
-
-
-class Sequence(RewardFunction):
-    """{title}."""
-
-    def __init__(self):
-{memory}
-
-    def compute(self, obs, action, next_obs, info):
-        start = np.asarray(info["_episode_start"])
-{body}
-{failed}
-    @property
-    def latex(self):
-        return r"{latex}"
-
-    @property
-    def terms(self):
-        return {{
-{terms}
-        }}
-'''
-
-_FAILED = '''
-def failed({self}obs, action, next_obs, info):
-    """Training ends the episode at a fall: {words}."""
-    return {code}
-'''
+_TEMPLATES = load_words(_Templates, "reward", "templates")
 
 
 def render(recipe: Recipe) -> str:
@@ -579,7 +492,7 @@ def render(recipe: Recipe) -> str:
     if swing := next((term for term in recipe.terms if term.shape == "swing"), None):
         memory += ["self._side = 1.0", "self._reached = 0.0", "self._due = 0.0"]
         numbers = {"t": f"{swing.target:g}", "per_step": _per_step(recipe.env_id, swing)}
-        lines += _SWINGING.format(q=f"q_{swing.quantity}", **numbers).splitlines()
+        lines += _TEMPLATES.swinging.format(q=f"q_{swing.quantity}", **numbers).splitlines()
     for term, form in zip(recipe.terms, forms, strict=True):
         first, last = term.window
         while_ = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
@@ -590,7 +503,7 @@ def render(recipe: Recipe) -> str:
     lines += [f"terms = {{{by_name}}}", f"return {total}, terms"]
     entry, indent = ('    "{}": "{}",', 8) if memory else ("    {}: {}", 4)
     terms = [entry.format(name, form.text) for name, form in zip(names, forms, strict=True)]
-    return (_CLASS if memory else _FUNCTION).format(
+    return (_TEMPLATES.class_ if memory else _TEMPLATES.function).format(
         title=recipe.title,
         env_id=recipe.env_id,
         recipe=recipe.line(),
@@ -612,7 +525,9 @@ def _failed(recipe: Recipe, quantities: Mapping[str, Quantity], *, in_class: boo
         way, bound = ("<", fall.below) if fall.above is None else (">", fall.above)
         tests.append(f"({value} {way} {bound:g})")
     words = " or ".join(fall.describe(quantities[fall.quantity]) for fall in recipe.falls)
-    text = _FAILED.format(self="self, " if in_class else "", words=words, code=" | ".join(tests))
+    text = _TEMPLATES.failed.format(
+        self="self, " if in_class else "", words=words, code=" | ".join(tests)
+    )
     return textwrap.indent(text, "    ") if in_class else f"\n{text}"
 
 
@@ -631,4 +546,4 @@ def _form(env_id: str, term: Term, quantities: Mapping[str, Quantity]) -> _Form:
         unit = f" {quantity.unit}" if quantity.unit else ""
         values |= {"x": quantity.symbol, "words": quantity.words, "unit": unit}
         values["per_step"] = _per_step(env_id, term)
-    return _Form(*(text.format(**values) for text in _FORMS[term.shape]))
+    return _Form(*(text.format(**values) for text in _TEMPLATES.forms[term.shape]))

@@ -137,9 +137,9 @@ SAME, MOVES = 1e-5, 1e-3
 def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
     """Everything that a reward author has to know."""
     facts = ModelFacts(env.robot)
-    samples, actions, keys = _samples(env, facts.library)
+    samples, actions, keys = _play_randomly(env, facts.library)
     layout = tuple(
-        _last_action(_offset(entry, samples, facts), samples, actions)
+        _find_action(_find_offset(entry, samples, facts), samples, actions)
         for entry in read_layout(None, samples, facts.library)
     )
     ends = ", ".join(env.terminations)
@@ -147,8 +147,8 @@ def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
         env_id=env.env_id,
         name=env.env_id,
         engine=engine,
-        observation=tuple(_named(layout, env.observation_terms)),
-        actions=tuple(_actions(env, facts)),
+        observation=tuple(_name_entries(layout, env.observation_terms)),
+        actions=tuple(_read_actions(env, facts)),
         camera={},
         info_keys=keys,
         frame_skip=env.frame_skip,
@@ -186,19 +186,19 @@ def read_policy_metadata(engine: str, version: str, env: EngineEnv) -> PolicyMet
         action_names=tuple(term.name for term in actions),
         action_types=tuple(term.kind for term in actions),
         action_joint_names=tuple(part for term in actions for part in term.parts),
-        action_scale=_each(actions, "scale", 1.0),
-        action_offset=_each(actions, "offset", 0.0),
-        action_clip=_each(actions, "clip", None),
+        action_scale=_collect_setting(actions, "scale", 1.0),
+        action_offset=_collect_setting(actions, "offset", 0.0),
+        action_clip=_collect_setting(actions, "clip", None),
     )
 
 
-def _each(terms: Sequence[EngineTerm], setting: str, default: Any) -> tuple[Any, ...]:
+def _collect_setting(terms: Sequence[EngineTerm], setting: str, default: Any) -> tuple[Any, ...]:
     """A setting of all numbers of the action."""
     values = [getattr(term, setting) or (default,) * len(term.parts) for term in terms]
     return tuple(value for of_term in values for value in of_term)
 
 
-def _samples(
+def _play_randomly(
     env: EngineEnv, library: StateLibrary
 ) -> tuple[Samples, NDArray[np.float64], dict[str, str]]:
     """Random play, its actions (S, A), and the keys that its info had."""
@@ -220,7 +220,7 @@ def _samples(
     return samples, np.stack(actions), keys
 
 
-def _offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> ObservationEntry:
+def _find_offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> ObservationEntry:
     """A position that is observed from the pose in which episodes begin, as engines do."""
     if entry.source is not None:
         return entry
@@ -241,7 +241,7 @@ def _offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> Obs
     )
 
 
-def _last_action(
+def _find_action(
     entry: ObservationEntry, samples: Samples, actions: NDArray[np.float64]
 ) -> ObservationEntry:
     """What the policy did in the step that led here, where it observes that."""
@@ -253,7 +253,7 @@ def _last_action(
     return entry.model_copy(update=update)
 
 
-def _named(
+def _name_entries(
     layout: Sequence[ObservationEntry], terms: Sequence[EngineTerm]
 ) -> list[ObservationEntry]:
     """What experiments found, and the engine's own name for it."""
@@ -271,7 +271,7 @@ def _named(
     return entries
 
 
-def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
+def _read_actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
     """Each number of the action: with the actuator of its joint, where there is one."""
     model = env.model
     by_joint = {int(model.actuator_trnid[i, 0]): i for i in range(model.nu)}
@@ -283,7 +283,7 @@ def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
             joint = next((ids[name] for name in ids if name.rpartition("/")[2] == part), None)
             actuator = None if joint is None else by_joint.get(joint)
             if term.is_effort and joint is not None:
-                entry = _effort(term, facts.joints[joint])
+                entry = _read_effort(term, facts.joints[joint])
             elif actuator is None:
                 entry = ActionEntry(
                     index=index, name=f"{term.name}_{part}", joint=None, kind=term.name,
@@ -297,7 +297,7 @@ def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
     return entries
 
 
-def _effort(term: EngineTerm, joint: JointEntry) -> ActionEntry:
+def _read_effort(term: EngineTerm, joint: JointEntry) -> ActionEntry:
     kind, unit = ("force", "N") if joint.type == "slide" else ("torque", "N m")
     scale = 1.0 if term.common_scale is None else term.common_scale
     text = f"{kind} on {joint.name}: {scale:g} {unit} per 1.0, in its positive direction"

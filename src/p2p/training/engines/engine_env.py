@@ -101,7 +101,7 @@ class EngineAdapter(Protocol):
 
 def get_adapter(name: str) -> EngineAdapter:
     """The engine's module; in the engine's own Python only."""
-    _let_warp_write()
+    replace_warp_rename()
     return cast("EngineAdapter", import_module(get_engine(name).adapter))
 
 
@@ -156,7 +156,7 @@ def choose_device(device: str) -> str:
     return chosen
 
 
-def _let_warp_write() -> None:
+def replace_warp_rename() -> None:
     """Copy compiled kernels into their place: in the sandbox no folder can be renamed.
 
     As with Warp's own renaming, a file that is there stays. It may be a link to a shared one, which
@@ -268,7 +268,7 @@ class EngineEnv(ABC):
         self._elapsed.zero_()
         if seed is not None and seed >= 2**31:  # engines take 31 bits
             seed = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
-        self._groups = self._timed(self.begin(None, seed))
+        self._groups = self._add_time(self.begin(None, seed))
         self._fields, self._reached_states = {}, {}
         return self._groups
 
@@ -276,7 +276,7 @@ class EngineEnv(ABC):
         """Step every row. `restart_tensors` must start those that ended anew."""
         reached = self.advance(action)
         self._elapsed += 1
-        self._groups = self._timed(reached.groups)
+        self._groups = self._add_time(reached.groups)
         self._fields, self._reached_states = {}, {}
         return replace(reached, groups=self._groups)
 
@@ -289,7 +289,7 @@ class EngineEnv(ABC):
             # Of these all others can be computed. They stay on the device: few ask for them.
             self._reached_states = {name: self._state_field(name) for name in self.state_fields}
         self._elapsed[ids] = 0
-        begun = self._timed(self.begin(ids, None))
+        begun = self._add_time(self.begin(ids, None))
         self._groups = {
             name: torch.where(rows[:, None], begun[name], group)
             for name, group in self._groups.items()
@@ -307,7 +307,7 @@ class EngineEnv(ABC):
         info = {name: value.clone() for name, value in self.tensor_info().items()}
         return reached, info, self.restart_tensors(reached.terminated | reached.truncated)
 
-    def _timed(self, groups: Groups) -> Groups:
+    def _add_time(self, groups: Groups) -> Groups:
         # The engine may write to its own buffers again.
         groups = {name: group.clone() for name, group in groups.items()}
         if self._observe_time:

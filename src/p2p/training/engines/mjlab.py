@@ -165,7 +165,7 @@ class MjlabEnv(EngineEnv):
         for mode in ("step", "interval"):
             if mode in env.event_manager.available_modes:
                 env.event_manager.apply(mode=mode, dt=self.dt)
-        last = self._timed({"actor": env.observation_manager.compute_group("actor")})["actor"]
+        last = self._add_time({"actor": env.observation_manager.compute_group("actor")})["actor"]
         last_info = {name: value.clone() for name, value in self.tensor_info().items()}
         ids = ended.nonzero().squeeze(-1)
         self._elapsed.masked_fill_(ended, 0)
@@ -175,7 +175,9 @@ class MjlabEnv(EngineEnv):
         env.sim.forward()
         env.command_manager.compute(dt=torch.where(ended, 0.0, self.dt))
         env.sim.sense()
-        groups = self._timed(self._groups_of(env.observation_manager.compute(update_history=True)))
+        groups = self._add_time(
+            self._groups_of(env.observation_manager.compute(update_history=True))
+        )
         info = {
             name: _where(ended, last_info[name], value)
             for name, value in self.tensor_info().items()

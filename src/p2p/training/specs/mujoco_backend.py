@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
@@ -54,15 +55,13 @@ class MujocoBackend:
     engine_name = "mujoco"
 
     def read_spec(self, env_id: str) -> EnvSpec:
-        with quiet_loading():
-            env: Any = gym.make(env_id)
-            scratch: Any = gym.make(env_id)  # its state is written over
-        try:
+        with ExitStack() as opened:
+            with quiet_loading():
+                env: Any = opened.enter_context(closing(gym.make(env_id)))
+                # The state of this one is written over.
+                scratch: Any = opened.enter_context(closing(gym.make(env_id)))
             _check(env_id, env)
             return _read(env_id, env, scratch)
-        finally:
-            env.close()
-            scratch.close()
 
     def extract_side_info(self, env: Any) -> dict[str, Any]:
         """`mj_model` and `mj_data`, live: they change with the next step.

@@ -323,7 +323,7 @@ def match(samples: Samples, index: int) -> tuple[int, OpenRange] | None:
     )
 
 
-def _confirmed(column: int, clip: OpenRange, index: int, real: Samples) -> bool:
+def _agrees(column: int, clip: OpenRange, index: int, real: Samples) -> bool:
     low, high = (-np.inf if clip[0] is None else clip[0]), (np.inf if clip[1] is None else clip[1])
     expected = np.clip(real.values[:, column], low, high)
     return bool(_close(expected, real.observations[:, index]))
@@ -336,7 +336,7 @@ def read_layout(
     entries = []
     for index in range(real.observations.shape[1]):
         explanation = match(made_up or real, index)
-        if explanation is None or not _confirmed(*explanation, index, real):
+        if explanation is None or not _agrees(*explanation, index, real):
             seen = real.observations[:, index]
             text = f"not identified; between {seen.min():.4g} and {seen.max():.4g} in random play"
             entry = ObservationEntry(

@@ -299,8 +299,13 @@ def render_async(jobs: Sequence[RenderJob], time_limit: float | None = None) -> 
 
 
 def render(job: RenderJob, time_limit: float | None = None) -> RenderOutcome:
-    """Make one video and wait for it."""
-    return render_async([job], time_limit).wait()[0]
+    """Make one video and wait for it; an interrupt ends its process, too."""
+    process = render_async([job], time_limit)
+    try:
+        return process.wait()[0]
+    except BaseException:
+        process.cancel()
+        raise
 
 
 # --- inside the render process --------------------------------------------------------------------

@@ -50,7 +50,7 @@ def motion_trail(env_id: str, trajectory: RecordedEpisode, width: int, height: i
             show_state(model, data, trajectory, row)
             path[i] = data.subtree_com[camera.tracked_body]
     fovy = float(model.vis.global_.fovy)
-    camera, drawn = _fitted(camera, path, fovy, width / height)
+    camera, drawn = _fit_camera(camera, path, fovy, width / height)
     spacing = np.linalg.norm(np.diff(drawn, axis=0), axis=1).mean() if len(rows) > 1 else 0.0
     alpha = float(np.clip(4 * spacing / camera.distance, FAINTEST, 1.0))
     with _PoseScene(model, width, height) as scene:
@@ -80,7 +80,7 @@ def trail_rows(length: int) -> list[int]:
     return sorted({round(i) for i in np.linspace(0, length - 1, min(POSES, length))})
 
 
-def _fitted(camera: Camera, path: Points, fovy: float, aspect: float) -> tuple[Camera, Points]:
+def _fit_camera(camera: Camera, path: Points, fovy: float, aspect: float) -> tuple[Camera, Points]:
     """A still camera that has all poses in view, and where on the way to draw each of them."""
     across = np.array(list(image_axes(camera.azimuth, camera.elevation).values()))
     high = 2 * camera.distance * np.tan(np.radians(fovy) / 2)

@@ -1,1 +1,0 @@
-"""Judging recorded episodes: by code in the sandbox, by eye, and both together."""

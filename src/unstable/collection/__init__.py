@@ -1,1 +1,0 @@
-"""How games are chosen, seated, played and handed on; `unstable.collector` puts it together."""
