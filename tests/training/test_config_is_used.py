@@ -19,7 +19,7 @@ SOURCE = Path(p2p.__file__).parent
 NOT_THE_TRAINERS = {"backend", "iteration_id", "judgment_select"}
 """Read by the worker, the executor and the runner."""
 
-SB3_ONLY = {"device", "torch_deterministic"}
+SB3_ONLY = {"torch_deterministic"}
 SAC_ONLY, PPO_ONLY = ALGORITHM_FIELDS["sac"], ALGORITHM_FIELDS["ppo"]
 
 
