@@ -108,7 +108,7 @@ def train_ours(contender: str, env_id: str, seed: int, cpu_seconds: int) -> Curv
     from p2p.rewards import find_reward
     from p2p.training import sac
     from p2p.training.hp_presets import quick_config
-    from p2p.training.ppo import PPO
+    from p2p.training.ppo import PPOLearner
     from p2p.training.training_loop import TrainContext, TrainingLoop
 
     algorithm, settings = settings_of(contender)
@@ -122,7 +122,7 @@ def train_ours(contender: str, env_id: str, seed: int, cpu_seconds: int) -> Curv
     with tempfile.TemporaryDirectory() as folder:
         context = TrainContext(config, reward, Path(folder), lambda _: None)
         curve = Curve(env_id, cpu_seconds)
-        loop = TrainingLoop(context, sac.SAC if algorithm == "sac" else PPO)
+        loop = TrainingLoop(context, sac.SACLearner if algorithm == "sac" else PPOLearner)
         while not curve.over(loop.step, lambda: loop.learner.policy().act):
             loop.iterate()
     return curve

@@ -150,7 +150,7 @@ def trained(times: list[tuple[float, float]], batch: int) -> dict[str, Any]:
 def make_loop(env_id: str, num_envs: int, iterations: int, folder: str, send: Any) -> Any:
     from p2p.config import TrainConfig
     from p2p.training.engines.engine_env import get_adapter
-    from p2p.training.rsl_rl_trainer import RslRl
+    from p2p.training.rsl_rl_trainer import RslRlLearner
     from p2p.training.training_loop import TrainContext, TrainingLoop
 
     preset = get_adapter("mjlab").preset(env_id)
@@ -166,7 +166,9 @@ def make_loop(env_id: str, num_envs: int, iterations: int, folder: str, send: An
         },
     )
     until = (iterations + WARM_UP) * batch
-    return TrainingLoop(TrainContext(config, REWARD.read_text(), Path(folder), send, until), RslRl)
+    return TrainingLoop(
+        TrainContext(config, REWARD.read_text(), Path(folder), send, until), RslRlLearner
+    )
 
 
 def ours(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[str, Any]:

@@ -27,11 +27,11 @@ events = []
 jax.monitoring.register_event_listener(lambda name, **_: events.append(name))
 from p2p.training.training_loop import TrainContext, TrainingLoop
 from p2p.config import TrainConfig
-from p2p.training.ppo import PPO
+from p2p.training.ppo import PPOLearner
 from pathlib import Path
 config = TrainConfig.model_validate_json(sys.argv[1])
 context = TrainContext(config, sys.argv[2], Path(sys.argv[3]), lambda _: None)
-TrainingLoop(context, PPO).run()
+TrainingLoop(context, PPOLearner).run()
 print(events.count("/jax/compilation_cache/cache_hits"))
 """
 

@@ -10,9 +10,9 @@ import pytest
 
 import p2p
 from p2p.config import ALGORITHM_FIELDS, TrainConfig
-from p2p.training.ppo import PPO
-from p2p.training.sac import SAC
-from p2p.training.sb3_trainer import SB3
+from p2p.training.ppo import PPOLearner
+from p2p.training.sac import SACLearner
+from p2p.training.sb3_trainer import SB3Learner
 from p2p.training.training_loop import TrainContext, TrainingLoop
 
 SOURCE = Path(p2p.__file__).parent
@@ -38,9 +38,9 @@ READ: set[str] = set()
 @pytest.mark.parametrize(
     ("learner", "algorithm", "unused"),
     [
-        (PPO, "ppo", SB3_ONLY | SAC_ONLY),
-        (SB3, "ppo", SAC_ONLY),
-        (SAC, "sac", SB3_ONLY | PPO_ONLY),
+        (PPOLearner, "ppo", SB3_ONLY | SAC_ONLY),
+        (SB3Learner, "ppo", SAC_ONLY),
+        (SACLearner, "sac", SB3_ONLY | PPO_ONLY),
     ],
 )
 def test_a_learner_reads_every_field_that_is_for_it(

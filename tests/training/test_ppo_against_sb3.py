@@ -212,7 +212,7 @@ def test_the_whole_trainer_learns_what_sb3_learns_from_the_same_draws(tmp_path, 
     noise = np.random.default_rng(6).standard_normal((rollouts, 64, 8, 3), np.float32)
     theirs, shuffles, _ = sb3_run(config, noise, monkeypatch, rollouts)
     monkeypatch.setattr(ppo, "initial_parameters", lambda *_, **__: theirs.weights[0])
-    loop = TrainingLoop(TrainContext(config, REWARD, tmp_path, lambda _: None), ppo.PPO)
+    loop = TrainingLoop(TrainContext(config, REWARD, tmp_path, lambda _: None), ppo.PPOLearner)
     loop.learner.rng = Draws(noise, shuffles)
     loop.run()
     ours = loop.learner.policy().tensors

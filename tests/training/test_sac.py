@@ -18,10 +18,10 @@ from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import save_sb3_zip
 from p2p.training.sac import (
-    SAC,
     STEPS_OF_RETURN,
     Batches,
     Replay,
+    SACLearner,
     SacSettings,
     gaussian,
     initial_state,
@@ -151,7 +151,7 @@ def test_sb3_reads_the_exported_policy_and_acts_within_bounds_that_are_not_one(t
     from stable_baselines3 import PPO
 
     config = CONFIG.with_updates(env_id="InvertedPendulum-v5")
-    sac = TrainingLoop(TrainContext(config, ALIVE, tmp_path, lambda _: None), SAC).learner
+    sac = TrainingLoop(TrainContext(config, ALIVE, tmp_path, lambda _: None), SACLearner).learner
     average = sac.rng.normal(0, 1, sac.parameters.shape).astype(np.float32)
     sac.learner = sac.learner._replace(policy=average)
     policy = sac.policy()
@@ -248,7 +248,7 @@ def test_the_shortest_runs_finish(tmp_path, changes):
 
 
 def test_updates_that_diverge_end_the_run_and_not_as_the_rewards_fault(tmp_path):
-    loop = TrainingLoop(TrainContext(CONFIG, REWARD, tmp_path, lambda _: None), SAC)
+    loop = TrainingLoop(TrainContext(CONFIG, REWARD, tmp_path, lambda _: None), SACLearner)
     critics = loop.learner.learner.critics
     broken = critics._replace(parameters=np.full_like(critics.parameters, np.nan))
     loop.learner.learner = loop.learner.learner._replace(critics=broken)

@@ -20,7 +20,7 @@ from p2p.training.checkpoints import adopt_state, load_state
 from p2p.training.env import RewardedVecEnv
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_runner import RewardRunner
-from p2p.training.sb3_trainer import SB3, MeasuredPPO
+from p2p.training.sb3_trainer import MeasuredPPO, SB3Learner
 from p2p.training.training_loop import (
     Metrics,
     TrainContext,
@@ -90,13 +90,13 @@ def test_a_restored_learner_is_the_saved_one_and_continues_exactly(
         if isinstance(message, StateSaved):
             adopt_state(folders[1], message.file, folders[0])
 
-    first = TrainingLoop(TrainContext(hopper, batched_reward, folders[0], keep, 512), SB3)
+    first = TrainingLoop(TrainContext(hopper, batched_reward, folders[0], keep, 512), SB3Learner)
     first.run()
     saved = first.learner.state()
     random = np.random.get_state()  # noqa: NPY002
     first.learner.model.train()
 
-    second = TrainingLoop(TrainContext(hopper, batched_reward, folders[1], keep), SB3)
+    second = TrainingLoop(TrainContext(hopper, batched_reward, folders[1], keep), SB3Learner)
     np.random.set_state(random)  # noqa: NPY002
     restored = second.learner.state()
     assert restored.keys() == saved.keys()

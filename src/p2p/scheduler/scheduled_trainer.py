@@ -18,7 +18,7 @@ from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
 from p2p.settings import command_in
-from p2p.training.trainer import Batch, IterationTrainer
+from p2p.training.trainer import IterationTrainer, RunBatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ class ScheduledTrainer(IterationTrainer):
             if earlier and earlier[0].state in ("pending", "running"):
                 self._wait(store, earlier[0].job_id)
 
-    def run_all(self, batch: Batch) -> None:
+    def run_all(self, batch: RunBatch) -> None:
         """A run's folder travels with its saved state, so what waits may continue elsewhere."""
         runs_dir, name, folder = _place(batch.iteration_dir)
         if not self.cancelled():

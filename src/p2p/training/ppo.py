@@ -57,7 +57,7 @@ START_ROLLOUTS = 10
 PER_MINIBATCH = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
 
 
-class PPO:
+class PPOLearner:
     """Rollouts with a numpy actor, and one compiled update for each of them."""
 
     backend: Literal["fast"] = "fast"

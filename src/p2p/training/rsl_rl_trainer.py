@@ -49,7 +49,7 @@ NEVER_CLIPPED = 1e6
 GROUPS = {"actor": ["actor"], "critic": ["critic"]}
 
 
-class RslRl:
+class RslRlLearner:
     """rsl_rl's PPO; actor, critic and storage stay on the engine's device."""
 
     backend: Literal["rsl_rl"] = "rsl_rl"

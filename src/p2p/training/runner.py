@@ -250,8 +250,10 @@ class _Run:
     last_beat: float = -math.inf
     last_step: int = 0
     began: float = field(default_factory=time.monotonic)
+    started_at: float = -math.inf
+    """When the trainer said that it had started."""
     reward_seconds: float = 0.0
-    """What the reward's calls have taken, as the trainer says."""
+    """What the reward's calls have taken since, as the trainer says."""
     published: int = 0
     """Bytes of checkpoints and metrics: they count as disk space of the sandbox."""
 
@@ -369,7 +371,7 @@ class _Run:
     def _handle(self, message: WorkerMessage, left: Path, renders: RenderQueue) -> None:
         match message:
             case Started():
-                self.started = message
+                self.started, self.started_at = message, time.monotonic()
                 self.record.save_reward_spec(message.reward)
                 self.metrics = RunMetrics(
                     self.record.scalars_path.parent,
@@ -417,7 +419,7 @@ class _Run:
                 f"after step {self.last_step:,}"
             )
         elif end.reason == "wall clock":
-            share = self.reward_seconds / (time.monotonic() - self.began)
+            share = self.reward_seconds / (time.monotonic() - self.started_at)
             kind = "reward" if share > 0.5 else "environment"
             message += f"; the reward's calls took {share:.0%} of the time"
         elif end.reason == "memory":  # of a reward that asks for too much, the worker tells itself

@@ -85,7 +85,7 @@ class SacSettings:
         }
 
 
-class SAC:
+class SACLearner:
     """An actor and its critics, with the past steps that they learn from."""
 
     backend: Literal["fast"] = "fast"

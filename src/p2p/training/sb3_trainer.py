@@ -26,18 +26,11 @@ from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import policy_from_sb3, ppo_settings
 from p2p.training.training_loop import ADVICE, Metrics, TrainingDivergedError, TrainingLoop
 
-LOGGED = {
-    "policy_loss": "train/policy_gradient_loss",
-    "value_loss": "train/value_loss",
-    "approx_kl": "train/approx_kl",
-    "clip_fraction": "train/clip_fraction",
-    "explained_variance": "train/explained_variance",
-    "learning_rate": "train/learning_rate",
-}
-"""Our names of what Stable-Baselines3 logs."""
+LOGGED = ("value_loss", "approx_kl", "clip_fraction", "explained_variance", "learning_rate")
+"""What Stable-Baselines3 logs under our names."""
 
 
-class SB3:
+class SB3Learner:
     """PPO of Stable-Baselines3: the loop calls its `collect_rollouts` and `train` in turn."""
 
     backend: Literal["sb3"] = "sb3"
@@ -152,7 +145,8 @@ class MeasuredPPO(PPO):
         logged = self.logger.name_to_value
         self.metrics = {
             **gaussian_shift(*old, *new, np),
-            **{name: logged[key] for name, key in LOGGED.items()},
+            **{name: logged[f"train/{name}"] for name in LOGGED},
+            "policy_loss": logged["train/policy_gradient_loss"],
             # The true differential entropy: Stable-Baselines3 logs it with the sign of a loss.
             "entropy": -logged["train/entropy_loss"],
             "policy_std": np.exp(new[1]).mean(),

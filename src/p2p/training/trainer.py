@@ -152,19 +152,19 @@ class IterationTrainer(ABC):
             progress = {c.iteration_id: 1.0 for c, _ in runs if c.iteration_id not in problems}
             progress |= {run.iteration_id: 0.0 for run in waiting}
             codes = {config.iteration_id: code for config, code in runs}
-            self.run_all(Batch(codes, iteration_dir, tuple(flags), waiting, progress, problems))
+            self.run_all(RunBatch(codes, iteration_dir, tuple(flags), waiting, progress, problems))
         return problems
 
     def await_earlier(self, iteration_dir: Path) -> None:  # noqa: B027 - most have nothing to do
         """Wait for what an earlier, killed caller has left running, if runs do not do so."""
 
     @abstractmethod
-    def run_all(self, batch: Batch) -> None:
+    def run_all(self, batch: RunBatch) -> None:
         """Do all runs that wait; in the end, none is left in a state that is not its last."""
 
 
 @dataclass
-class Batch:
+class RunBatch:
     """Runs that are to be done, each with what it needs in its folder."""
 
     codes: dict[str, str]
@@ -203,7 +203,7 @@ class LocalTrainer(IterationTrainer):
     cpu_manager: CPUManager | None = None
     on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
 
-    def run_all(self, batch: Batch) -> None:
+    def run_all(self, batch: RunBatch) -> None:
         """See IterationTrainer."""
         manager = self.cpu_manager or CPUManager()
         allocation = find_best_allocation(
@@ -419,7 +419,7 @@ class _Running:
 class _Processes:
     """The processes of a batch's runs."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: RunBatch) -> None:
         self.batch = batch
         self.running: list[_Running] = []
         self.killed: set[str] = set()

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from p2p.training.training_loop import TrainContext
 
 LEARNERS: dict[str, tuple[str, str]] = {
-    "fast": ("p2p.training.ppo", "PPO"),
-    "sac": ("p2p.training.sac", "SAC"),
-    "sb3": ("p2p.training.sb3_trainer", "SB3"),
-    "rsl_rl": ("p2p.training.rsl_rl_trainer", "RslRl"),
+    "fast": ("p2p.training.ppo", "PPOLearner"),
+    "sac": ("p2p.training.sac", "SACLearner"),
+    "sb3": ("p2p.training.sb3_trainer", "SB3Learner"),
+    "rsl_rl": ("p2p.training.rsl_rl_trainer", "RslRlLearner"),
 }
 """Name of a learner to its module and class."""
 
