@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cli_runner import Cli
 
-from p2p.commands.catalogue import _wrapped
+from p2p.commands.catalogue import _wrap
 from p2p.rewards import list_rewards
 
 
@@ -47,7 +47,7 @@ def test_an_unknown_name_is_told_with_what_is_near(
 
 def test_long_lines_of_an_environment_are_continued_below_their_beginning() -> None:
     text = f"Joints\n- knee: {'word ' * 20}\n    shape: {'word ' * 20}"
-    lines = _wrapped(text).splitlines()
+    lines = _wrap(text).splitlines()
     assert max(map(len, lines)) <= 80
     assert [len(line) - len(line.lstrip()) for line in lines] == [0, 0, 2, 4, 4]
 

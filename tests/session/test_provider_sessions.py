@@ -143,14 +143,23 @@ def test_a_model_that_looks_sees_real_pictures_and_disagreement_is_settled(
     result = provided.run(session)
     assert result.status == "max_iterations"
     looks = [received for received in server.requests if received.block[0] == "visual_judge"]
-    assert len(looks) == 1  # code found it missed in every episode, and that is upheld
+    judgment, intent = session.iteration(1).read_judgment(), session.intent.read()
+    assert judgment is not None
+    assert intent is not None
+    hard = {criterion.id for criterion in intent.criteria if criterion.hard}
+    missed = [
+        {each.id for each in opinion.criteria if each.id in hard and each.score != 1}
+        for rollout in judgment.rollouts
+        for opinion in rollout.opinions
+        if opinion.judge == "code"
+    ]
+    # Where code finds one missed in every episode, and that is upheld, one look is enough.
+    assert len(looks) == (1 if set.intersection(*missed) else 3)
     for look in looks:
         shown = pictures(look)
         assert len(shown) >= 2
         assert all(np.asarray(picture).std() > 5 for picture in shown)  # nothing black or blank
     assert "synthesiser" in roles(server)  # the code judge says less than one
-    judgment = session.iteration(1).read_judgment()
-    assert judgment is not None
     assert judgment.unavailable == {}
     assert judgment.strategy == "both"
     assert {o.judge for r in judgment.rollouts for o in r.opinions} == {"code", "vlm"}
