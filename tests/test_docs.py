@@ -150,7 +150,8 @@ def test_a_command_that_is_mentioned_exists_with_its_flags(document: str, words:
     command = COMMANDS[name]
     if rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest.pop(0)]
-    known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    options = command.get_params(typer.Context(command))
+    known = {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
     for flag in (word.split("=")[0] for word in rest if word.startswith("-")):
         assert flag in {*known, "--help"}, f"{document}: p2p {words}: {flag}"
 

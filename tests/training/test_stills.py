@@ -76,7 +76,7 @@ def test_what_goes_right_in_the_world_goes_right_in_the_picture() -> None:
 def test_all_poses_fit_however_far_they_go(metres: float) -> None:
     path = np.tile((0.0, 0.0, 0.5), (12, 1))
     path[:, 0] = np.linspace(0, metres, 12)
-    camera, drawn = stills._fitted(SIDE, path, 45, 3.0)
+    camera, drawn = stills._fit_camera(SIDE, path, 45, 3.0)
     places = stills.projected(drawn, camera, 45, 1152, 384)
     assert ((places > 20) & (places < (1132, 364))).all()
     assert (drawn == path).all() == (metres < 100)

@@ -124,7 +124,7 @@ class StopResponse(Record):
 class StartSessionRequest(SessionRequest):
     """The options of `p2p run`, as JSON, with the same defaults."""
 
-    priority: int = 0
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
 
 
 class StartSessionResponse(Record):
