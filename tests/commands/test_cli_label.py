@@ -11,7 +11,7 @@ import pytest
 import typer
 from cli_runner import Cli
 
-from p2p.commands.label import _ask
+from p2p.commands.label import _ask_for_scores
 from p2p.contracts import RolloutJudgment, SessionResult
 from p2p.records.session_view import SessionView
 from p2p.session.labels import labelled_videos
@@ -97,7 +97,7 @@ def test_ctrl_c_keeps_the_scores_so_far(
     monkeypatch.setattr(sys, "stdin", io.StringIO("0.5\n"))  # then its end, as by Ctrl-D
     videos = labelled_videos(folder.view())
     with pytest.raises(typer.Exit) as ended:
-        _ask(folder.record, videos, "me")
+        _ask_for_scores(folder.record, videos, "me")
     assert ended.value.exit_code == 130
     assert "scores so far are kept" in capsys.readouterr().err
     scores = [label.score for video in labelled_videos(folder.view()) for label in video.labels]

@@ -158,7 +158,7 @@ def test_what_is_chosen_fits_by_its_own_count() -> None:
         assert chosen.pack_tokens * cost + 12 * TRAINED + GIB <= gib * GIB
 
 
-WEIGHTS_GIB, LORA = 3.205, 34_865_152
+WEIGHTS_GIB, ADAPTER_PARAMETERS = 3.205, 34_865_152
 MEASURED = [
     # gradient checkpointing, tokens of a pass, GiB at the most
     (False, 8_192, 20.47), (False, 16_384, 37.19), (False, 32_768, 69.17), (True, 26_508, 10.36),
@@ -172,7 +172,7 @@ def test_the_count_is_what_was_measured(gradient: bool, tokens: int, gib: float)
     cost = bytes_per_token(
         Sizes.of(QWEN), activation_checkpointing=False, gradient_checkpointing=gradient
     )
-    always = WEIGHTS_GIB * GIB + (4 + TRAINED_BYTES) * LORA + LOGITS_BYTES
+    always = WEIGHTS_GIB * GIB + (4 + TRAINED_BYTES) * ADAPTER_PARAMETERS + LOGITS_BYTES
     assert (always + tokens * cost) / GIB == pytest.approx(gib, rel=0.05)
 
 
