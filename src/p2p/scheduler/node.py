@@ -24,9 +24,6 @@ from typing import Any
 from p2p.scheduler.launch import LaunchError, LaunchFile, LaunchFolder, forget_released
 from p2p.scheduler.machine import machine
 
-INCOMING, OUTGOING = "incoming.tar", "outgoing.tar"
-"""In the folder of a launch, on a node without SSH: files on their way."""
-
 
 def _prepare(launch: LaunchFolder, folder: str = "") -> Any:
     """What has become of it; if nothing yet, files can be sent to its folder."""
@@ -54,33 +51,38 @@ def _remove(launch: LaunchFolder) -> None:
     shutil.rmtree(launch.path, ignore_errors=True)
 
 
-def _pack(launch: LaunchFolder, folder: str, known: Mapping[str, tuple[int, int]]) -> int:
+def _pack(
+    launch: LaunchFolder, archive: str, folder: str, known: Mapping[str, tuple[int, int]]
+) -> int:
     """Put what is not as `known` of a run's folder into an archive; returns the archive's size."""
     from p2p.scheduler import transfer  # slow, and what is asked most often is for statuses
 
-    transfer.pack(launch.runs_dir / folder, launch.path / OUTGOING, known)
-    return (launch.path / OUTGOING).stat().st_size
+    transfer.pack(launch.runs_dir / folder, launch.path / archive, known)
+    return (launch.path / archive).stat().st_size
 
 
-def _read(launch: LaunchFolder, offset: int, length: int) -> bytes:
-    """Part of what was packed."""
-    with (launch.path / OUTGOING).open("rb") as stream:
+def _read(launch: LaunchFolder, archive: str, offset: int, length: int) -> bytes:
+    """Return a part of what was packed; the archive goes with its last part."""
+    with (launch.path / archive).open("rb") as stream:
         stream.seek(offset)
-        return stream.read(length)
+        data = stream.read(length)
+        if not stream.read(1):
+            (launch.path / archive).unlink()
+        return data
 
 
-def _write(launch: LaunchFolder, data: bytes, offset: int) -> None:
+def _write(launch: LaunchFolder, archive: str, data: bytes, offset: int) -> None:
     """Add to an archive that is sent; `unpack` opens it."""
-    with (launch.path / INCOMING).open("r+b" if offset else "wb") as stream:
+    with (launch.path / archive).open("r+b" if offset else "wb") as stream:
         stream.seek(offset)
         stream.write(data)
 
 
-def _unpack(launch: LaunchFolder, folder: str, *, keep: bool) -> None:
+def _unpack(launch: LaunchFolder, archive: str, folder: str, *, keep: bool) -> None:
     from p2p.scheduler import transfer
 
-    transfer.unpack(launch.path / INCOMING, launch.runs_dir / folder, keep=keep)
-    (launch.path / INCOMING).unlink()
+    transfer.unpack(launch.path / archive, launch.runs_dir / folder, keep=keep)
+    (launch.path / archive).unlink()
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import secrets as random_numbers
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Mapping
@@ -52,6 +53,11 @@ class _RayProcess(BaseManager):
 
 
 _RayProcess.register("cluster", RayCluster)
+
+
+def _archive_name() -> str:
+    """A name of its own for each archive on its way: two schedulers may start one launch."""
+    return f"{random_numbers.token_hex(6)}.tar"
 
 
 def _set_up_ray_process() -> None:
@@ -214,23 +220,28 @@ class RayBackend(Backend):
     async def _send(self, launch: Launch, below: str = "") -> None:
         """Send the launch's folder; of what is `below` in it, only what is not there."""
         with tempfile.TemporaryDirectory(prefix="p2p-ray-") as name:
-            archive = Path(name) / "files.tar"
+            archive, there = Path(name) / "files.tar", _archive_name()
             await asyncio.to_thread(transfer.pack, launch.folder, archive, {}, below)
             with archive.open("rb") as stream:
                 while data := stream.read(CHUNK_BYTES):
-                    await self._call(launch, "write", data=data, offset=stream.tell() - len(data))
-        await self._call(launch, "unpack", folder=launch.spec.folder, keep=bool(below))
+                    offset = stream.tell() - len(data)
+                    await self._call(launch, "write", archive=there, data=data, offset=offset)
+        await self._call(
+            launch, "unpack", archive=there, folder=launch.spec.folder, keep=bool(below)
+        )
 
     async def _fetch(self, launch: Launch) -> None:
         """Bring what changed in the launch's folder there."""
-        known = await asyncio.to_thread(transfer.read_stamps, launch.folder)
-        size = await self._call(launch, "pack", folder=launch.spec.folder, known=known)
+        known, there = await asyncio.to_thread(transfer.read_stamps, launch.folder), _archive_name()
+        fields = {"archive": there, "folder": launch.spec.folder, "known": known}
+        size = await self._call(launch, "pack", **fields)
         with tempfile.TemporaryDirectory(prefix="p2p-ray-") as name:
             archive = Path(name) / "files.tar"
             with archive.open("wb") as stream:
                 while stream.tell() < size:
                     length = min(CHUNK_BYTES, size - stream.tell())
-                    data = await self._call(launch, "read", offset=stream.tell(), length=length)
+                    part = {"archive": there, "offset": stream.tell(), "length": length}
+                    data = await self._call(launch, "read", **part)
                     if not data:
                         break
                     stream.write(data[:length])
