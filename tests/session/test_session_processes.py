@@ -312,7 +312,7 @@ def test_two_sessions_at_once_come_to_the_same_and_no_key_is_in_any_file(
         (("--prompt", "x", "--loop-config", '{"sedes": 3}', "--env", "Ant-v5"), 2, "mean seeds"),
         (("--prompt", "x", "--loop-config", "none.json"), 2, "none.json does not exist"),
         (("--prompt", "x", "--env", "Ant-v5", "--loop-config", '{"max_minutes": 0}'), 2,
-         "max_minutes: Input should be greater than 0"),
+         "--max-minutes: Input should be greater than 0"),
         (("--resume", "--session-id", "session_z", "--seeds", "2"), 2, "--seeds: cannot be"),
         (("--resume",), 2, "--session-id"),
         (("--resume", "--session-id", "session_z"), 2, "is no session"),
