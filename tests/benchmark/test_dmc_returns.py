@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import mujoco
 import numpy as np
 import pytest
@@ -142,6 +144,6 @@ def test_missing_steps_count_nothing():
 
 
 def test_every_prompt_of_the_suite_has_its_reward():
-    with open("benchmarks/dmc_suite.csv", encoding="utf-8") as file:
-        tasks = [line.split(",")[0] for line in file][1:]
+    suite = Path(__file__).parents[2] / "benchmarks" / "dmc_suite.csv"
+    tasks = [line.split(",")[0] for line in suite.read_text("utf-8").splitlines()[1:]]
     assert tasks == [*NATIVE_REWARDS]
