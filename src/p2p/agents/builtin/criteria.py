@@ -381,7 +381,7 @@ def training_for(parsed: Parsed, model: Morphology) -> dict[str, Any]:
         settings |= SETTINGS.get(motion, {})
     if len(parsed.parts) > 1:
         settings |= SEQUENCE
-    elif len(model.poles) > 1:
+    elif len(model.poles) > 1 and not model.hangs:
         settings["training_horizon"] = round(STARTS_SECONDS / model.spec.dt)
     elif not model.may_end_early:
         for seconds in (LOSABLE_SECONDS[motion] for motion in motions if motion in LOSABLE_SECONDS):

@@ -223,7 +223,7 @@ def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) 
     What counts as a fall is read off the hard criteria that ask it to be up nearly all the time.
     """
     model, quantities = morphology_of(recipe.env_id), quantities_of(recipe.env_id)
-    if model.starts_lying:
+    if model.starts_lying or model.height_joint is None:
         return recipe
     bounds: dict[str, Fall] = {}
     up: set[str] = set()
