@@ -41,8 +41,21 @@ LIMB_NAMES: dict[str, tuple[str, ...]] = {
     "elbow": ("lower_arm", "elbow", "forearm"),
     "head": ("head",),
     "tail": ("tail",),
+    "wheel": ("wheel", "tire", "tyre"),
 }
 """A word for a limb, and what models call it."""
+SIDE_MARKS: dict[str, tuple[str, ...]] = {
+    "l": ("left",), "r": ("right",),
+    **{a + b: (one, other)
+       for a, one in (("f", "front"), ("r", "back"), ("h", "back"), ("b", "back"))
+       for b, other in (("l", "left"), ("r", "right"))},
+    "lf": ("front", "left"), "rf": ("front", "right"), "lh": ("back", "left"),
+    "rh": ("back", "right"), "lb": ("back", "left"), "rb": ("back", "right"),
+    "fore": ("front",), "hind": ("back",), "rear": ("back",),
+}  # fmt: skip
+"""What the letters and words of a part's name say about where it is, beside the words of SIDES."""
+_ASIDE = 0.05
+"""As a share of its length: nearer to the middle, a part is on neither side."""
 
 
 @dataclass(frozen=True)
@@ -358,16 +371,94 @@ class Morphology:
         return parse(text, self.limb_words, subjects=self.subjects, remark=remark)
 
     def limb(self, phrase: tuple[str, ...]) -> BodyEntry | None:
-        """The part that these words (sides, then a noun) name: the last link of the limb."""
+        """The part that these words (sides, then a noun) name: the last link of the limb.
+
+        By its name, else by where it is and what it is good for.
+        """
         if not phrase or self.root is None:
             return None
         *sides, noun = phrase
         parts = self.below(self.root)[1:]
-        for part in parts:
-            called = any(name in part.name.lower() for name in LIMB_NAMES.get(noun, (noun,)))
-            if called and all(_is_on(part, side, parts) for side in sides):
-                return part if noun in ("thigh", "shin", "elbow") else self.ends(part)[0]
-        return None
+        names = LIMB_NAMES.get(noun, (noun,))
+        called = [part for part in parts if any(name in part.name.lower() for name in names)]
+        inner = noun in ("thigh", "shin", "elbow")
+        for part in called:
+            if all(_is_on(part, side, parts) for side in sides):
+                return part if inner else self.ends(part)[0]
+        for part in called:
+            if all(side in self.sides_of(part) for side in sides):
+                return part if inner else self.ends(part)[0]
+        if called or noun not in LIMB_NAMES:
+            return None
+        return next((part for part in self._links(noun) if {*sides} <= {*self.sides_of(part)}), None)
+
+    def sides_of(self, part: BodyEntry) -> tuple[str, ...]:
+        """Where a part is by the marks in its name, else by its place beside the root.
+
+        Front and back are told of legs that stand in rows.
+        """
+        marks = [mark for word in _marks_of(part.name) for mark in SIDE_MARKS.get(word, (word,))]
+        sides = [mark for mark in marks if mark in SIDES]
+        ahead, aside = self._place(part)
+        near = _ASIDE * self.length
+        if not {"left", "right"} & {*sides} and abs(aside) > near:
+            sides.append("left" if aside > 0 else "right")
+        if not {"front", "back"} & {*sides} and len(self.spec.feet) != 2 and abs(ahead) > near:
+            sides.append("front" if ahead > 0 else "back")
+        return tuple(sides)
+
+    def _place(self, part: BodyEntry) -> tuple[float, float]:
+        """How far a part is ahead of the root and to its left, where episodes begin."""
+        assert self.root is not None
+        pose = usual_pose(self.spec.env_id)
+        if pose is None:
+            away = np.subtract(part.rest_position, self.root.rest_position)
+        else:
+            away = pose[0][part.id] - pose[0][self.root.id]
+        return float(away[0]), float(away[1])
+
+    def _links(self, noun: str) -> list[BodyEntry]:
+        """The links that a noun may mean, by their place on limbs that no name tells apart."""
+        assert self.root is not None
+        feet = {foot.body for foot in self.spec.feet}
+        limbs = [
+            [part for part in self.below(self.root) if end in self.below(part)][1:]
+            for end in self.ends(self.root)
+        ]
+        legs = [links for links in limbs if links and links[-1].id in feet]
+        others = [links for links in limbs if links and links[-1].id not in feet]
+        near = _ASIDE * self.length
+        middle = [links for links in others if abs(self._place(links[-1])[1]) <= near]
+        match noun:
+            case "leg" | "foot":
+                return [links[-1] for links in legs]
+            case "thigh":
+                return [links[0] for links in legs]
+            case "shin":
+                return [links[max(0, len(links) - 2)] for links in legs]
+            case "arm" | "hand":
+                return [links[-1] for links in others if links not in middle]
+            case "elbow":
+                return [links[max(0, len(links) - 2)] for links in others if links not in middle]
+            case "tail":
+                return [links[-1] for links in middle if self._place(links[-1])[0] < -near]
+            case "head":
+                return [links[-1] for links in middle if self._place(links[-1])[0] >= -near]
+            case "wheel":
+                return list(self.wheels)
+        return []
+
+    @cached_property
+    def wheels(self) -> tuple[BodyEntry, ...]:
+        """What it rolls on: feet on level driven hinges that turn without end."""
+        feet = {self.spec.bodies[foot.body].name for foot in self.spec.feet}
+        axles = {
+            joint.body
+            for joint in self.driven
+            if joint.type == "hinge" and joint.range is None and joint.axis
+            if joint.body in feet and abs(joint.axis[2]) < 0.5
+        }
+        return tuple(body for body in self.spec.bodies if body.name in axles)
 
     def chain(self, part: BodyEntry) -> tuple[JointEntry, ...]:
         """The joints between the root and a part, from the root on, without the root's own."""
@@ -439,6 +530,11 @@ class Morphology:
 def _words_of(name: str) -> list[str]:
     """The words of a part's name."""
     return [word for word in re.split(r"[^a-z]+", name.lower()) if len(word) > 2]
+
+
+def _marks_of(name: str) -> list[str]:
+    """The words of a name in lower case, single letters among them: `FL_calf`, `leftFoot`."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
 def _carries_about(joint: JointEntry) -> bool:
