@@ -338,7 +338,7 @@ class _Run:
                     lambda *_: self._beat(),
                 )
             )
-        engine = surroundings(self.config.engine, folder, self.config.device)
+        engine = surroundings(self.config, folder)
         start = self.record.start_policy_path
         if start.is_file():
             shutil.copyfile(start, folder / START_POLICY)

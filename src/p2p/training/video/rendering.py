@@ -229,7 +229,9 @@ class RenderProcess:
                 {
                     **drawing_environment(backend, os.environ),
                     "PYTHONPATH": _import_path(),
-                    "P2P_ENGINES_DIR": str(get_settings().engines_dir),  # where their models lie
+                    # Where models of engines and of files lie.
+                    "P2P_ENGINES_DIR": str(get_settings().engines_dir),
+                    "P2P_MODELS_DIR": str(get_settings().models_dir),
                 }
             ),
             cwd=NEUTRAL,
