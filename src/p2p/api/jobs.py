@@ -59,7 +59,7 @@ def submit_job(state: State, body: SubmitJobRequest) -> StartSessionResponse:
         raise BadRequest(str(error)) from error
     except ValueError as error:
         raise BadRequest(describe_errors(error)) from error
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.submit(job)
     ensure_scheduler(state.runs_dir)
     return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
@@ -159,7 +159,7 @@ def list_nodes(state: State) -> list[NodeStatus]:
 @router.post("/nodes", status_code=201)
 def add_node(state: State, node: NodeConfig) -> NodeConfig:
     """Add a node; nothing runs there before a job asks for it."""
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.add_node(node)
     return node
 
@@ -184,7 +184,7 @@ async def check_node(state: State, node_id: str) -> NodeCheck:
 @router.delete("/nodes/{node_id}")
 def remove_node(state: State, node_id: str) -> NodeCheck:
     """Remove a node; refused while there are runs on it."""
-    with state.store() as store:
+    with state.store(make=True) as store:
         if store.node(node_id) is None:
             raise NotFound(f"there is no node {node_id!r}")
         store.remove_node(node_id)
