@@ -152,7 +152,7 @@ def list_nodes(state: State) -> list[NodeStatus]:
 @router.post("/nodes", status_code=201)
 def add_node(state: State, node: NodeConfig) -> NodeConfig:
     """Add a node; nothing runs there before a job asks for it."""
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.add_node(node)
     return node
 
@@ -177,7 +177,7 @@ async def check_node(state: State, node_id: str) -> NodeCheck:
 @router.delete("/nodes/{node_id}")
 def remove_node(state: State, node_id: str) -> NodeCheck:
     """Remove a node; refused while there are runs on it."""
-    with state.store() as store:
+    with state.store(make=True) as store:
         if store.node(node_id) is None:
             raise NotFound(f"there is no node {node_id!r}")
         store.remove_node(node_id)

@@ -104,7 +104,7 @@ def submit_session(
         raise BadRequest(str(error)) from error
     except ValueError as error:
         raise BadRequest(describe_errors(error)) from error
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.submit(job)
     ensure_scheduler(state.runs_dir)
     return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
@@ -130,7 +130,7 @@ def resume_session(
     changes.check_models()  # before anything is changed
     try:
         open_config(record, changes, resume=True)
-        with state.store() as store:
+        with state.store(make=True) as store:
             taken = {job.job_id for job in store.jobs(prefix=session_id)}
             number = next(n for n in range(2, 10_000) if f"{session_id}.{n}" not in taken)
             run = session_run(record, state.runs_dir, JobOptions(), run_id=f"{session_id}.{number}")
