@@ -392,7 +392,8 @@ class Morphology:
                 return part if inner else self.ends(part)[0]
         if called or noun not in LIMB_NAMES:
             return None
-        return next((part for part in self._links(noun) if {*sides} <= {*self.sides_of(part)}), None)
+        wanted = {*sides}
+        return next((part for part in self._links(noun) if wanted <= {*self.sides_of(part)}), None)
 
     def sides_of(self, part: BodyEntry) -> tuple[str, ...]:
         """Where a part is by the marks in its name, else by its place beside the root.
@@ -431,24 +432,16 @@ class Morphology:
         others = [links for links in limbs if links and links[-1].id not in feet]
         near = _ASIDE * self.length
         middle = [links for links in others if abs(self._place(links[-1])[1]) <= near]
-        match noun:
-            case "leg" | "foot":
-                return [links[-1] for links in legs]
-            case "thigh":
-                return [links[0] for links in legs]
-            case "shin":
-                return [links[max(0, len(links) - 2)] for links in legs]
-            case "arm" | "hand":
-                return [links[-1] for links in others if links not in middle]
-            case "elbow":
-                return [links[max(0, len(links) - 2)] for links in others if links not in middle]
-            case "tail":
-                return [links[-1] for links in middle if self._place(links[-1])[0] < -near]
-            case "head":
-                return [links[-1] for links in middle if self._place(links[-1])[0] >= -near]
-            case "wheel":
-                return list(self.wheels)
-        return []
+        arms = [links for links in others if links not in middle]
+        behind = [links for links in middle if self._place(links[-1])[0] < -near]
+        ahead = [links for links in middle if links not in behind]
+        where = {"leg": (legs, -1), "foot": (legs, -1), "thigh": (legs, 0), "shin": (legs, -2),
+                 "arm": (arms, -1), "hand": (arms, -1), "elbow": (arms, -2),
+                 "tail": (behind, -1), "head": (ahead, -1)}  # fmt: skip
+        if noun == "wheel":
+            return list(self.wheels)
+        chosen, place = where[noun]
+        return [links[max(place, -len(links))] for links in chosen]
 
     @cached_property
     def wheels(self) -> tuple[BodyEntry, ...]:

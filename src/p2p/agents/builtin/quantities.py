@@ -288,7 +288,9 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
     yield from _ground(model)
     tilt = _tilt(model)
     if tilt is not None:
-        yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta")
+        # What has no weight may begin any way up, and has to feel from there which way is up.
+        yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta",
+                       full_cost=float(np.pi) if joint is None else 0.0)  # fmt: skip
 
     if model.free and model.front:
         for key, way, sign in (("front_up", "above", 1), ("front_down", "below", -1)):
@@ -463,8 +465,8 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
             for total, phase in zip(sums, phases, strict=True)
         ]
         tilt = Code(_pole_tilt(model), f"np.max([{', '.join(leans)}], axis=0)")
-    yield Quantity("pole_tilt", "lean of the pole that leans most", "rad", tilt,
-                   r"\|\theta\|", span=float(np.pi) if model.hangs else None)  # fmt: skip
+    yield Quantity("pole_tilt", "lean of the pole that leans most", "rad", tilt, r"\|\theta\|",
+                   full_cost=0.0, span=float(np.pi) if model.hangs else None)  # fmt: skip
     cart = model.cart
     if cart is None:
         return

@@ -423,7 +423,8 @@ def _bounded_shape(
         return "swing", {"target": 1.2 * low, "scale": 1.5 * threshold}
     if high is not None:
         leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
-        return "under", {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
+        scale = max(1.5 * abs(high), quantity.full_cost if leans else 0.0)
+        return "under", {"target": 0.0 if leans else 0.9 * high, "scale": scale}
     return "over", {"target": 1.15 * low, "scale": abs(low)}
 
 
