@@ -401,7 +401,10 @@ def by_reward(task: str, env_id: str, steps: int, home: Path) -> Row:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{task}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
-    return {"outcome": "trained", "policy": Path(json.loads(done.stdout)["policy"])}
+    return {
+        "outcome": "trained",
+        "policy": Path(json.loads(done.stdout)["policy"]).with_name("policy.safetensors"),
+    }
 
 
 def oracle(task: str, env_id: str) -> str:
