@@ -48,6 +48,9 @@ def _write_lines(record: IterationRecord, *lines: object, tail: str = "") -> Non
     record.scalars_path.write_text("".join(json.dumps(x) + "\n" for x in lines) + tail)
 
 
+POLICY = "checkpoints/step_1000/policy.safetensors"
+
+
 def _finished(path: Path, **changes: Any) -> IterationRecord:
     """A run with every file that a finished one has."""
     record = IterationRecord(path)
