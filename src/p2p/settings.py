@@ -117,7 +117,7 @@ class Settings(BaseSettings):
         mode="before",
     )  # fmt: skip
     @classmethod
-    def _blank_means_not_set(cls, value: object) -> object:
+    def _read_blank_as_unset(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
 
     def env_folders(self) -> tuple[Path, ...]:

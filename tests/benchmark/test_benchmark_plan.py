@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark_folder import a_benchmark, a_case, a_request
-from p2p.benchmark.planning import in_stages, job_of, plan, prepare, workload
+from p2p.benchmark.planning import job_of, plan, prepare, split_into_stages, workload
 from p2p.benchmark.records import BENCHMARK_ID, Benchmark, case_record, read_benchmark
 from p2p.benchmark.suite import SHIPPED, Case, load_suite
 from p2p.config import LoopConfig
@@ -142,7 +142,7 @@ SUITES = st.lists(
 def test_every_case_is_in_one_stage_and_stages_are_equally_large(
     cases: list[Case], num_stages: int
 ) -> None:
-    stages = in_stages(cases, num_stages)
+    stages = split_into_stages(cases, num_stages)
     assert sorted(case.number for stage in stages for case in stage) == list(range(len(cases)))
     sizes = [len(stage) for stage in stages]
     assert len(stages) == min(num_stages, len(cases))
@@ -150,13 +150,13 @@ def test_every_case_is_in_one_stage_and_stages_are_equally_large(
 
 
 def test_each_stage_of_the_shipped_suite_has_all_difficulties_and_many_environments() -> None:
-    for stage in in_stages(load_suite(SHIPPED), 5):
+    for stage in split_into_stages(load_suite(SHIPPED), 5):
         counts = Counter(case.difficulty for case in stage)
         assert len(counts) == 3
         assert max(counts.values()) - min(counts.values()) <= 2
         assert len({case.env_id for case in stage}) >= 6
     with pytest.raises(ValueError, match="0 is too few"):
-        in_stages(CASES, 0)
+        split_into_stages(CASES, 0)
 
 
 def test_a_plan_counts_the_longer_time_of_an_algorithm_that_learns_more_from_each_step() -> None:

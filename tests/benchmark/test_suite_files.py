@@ -11,7 +11,7 @@ from p2p.benchmark.suite import (
     SHIPPED,
     Case,
     SuiteError,
-    chosen,
+    filter_cases,
     load_suite,
     parse_suite,
     shipped_suites,
@@ -119,12 +119,12 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
 
 
 def test_filters_keep_the_numbers_and_name_what_they_cannot_match(suite: tuple[Case, ...]) -> None:
-    kept = chosen(suite, envs=["Ant-v5"], difficulties=["hard", "easy"])
+    kept = filter_cases(suite, envs=["Ant-v5"], difficulties=["hard", "easy"])
     assert kept == tuple(c for c in suite if c.env_id == "Ant-v5" and c.difficulty != "medium")
     with pytest.raises(ValueError, match=r"env_id 'Ant-v4'; did you mean Ant-v5"):
-        chosen(suite, envs=["Ant-v4"])
+        filter_cases(suite, envs=["Ant-v4"])
     with pytest.raises(ValueError, match="together leave no prompt"):
-        chosen(suite, envs=["Ant-v5"], categories=["balance"])
+        filter_cases(suite, envs=["Ant-v5"], categories=["balance"])
 
 
 def test_the_documented_truths_are_those_of_the_code() -> None:

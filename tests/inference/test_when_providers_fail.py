@@ -10,7 +10,7 @@ from pydantic_ai.exceptions import ModelRateLimitError
 
 from p2p.event_log import EventLog, read_events, use_log
 from p2p.inference.llm_client import MAX_TOKENS, TIMES_ASKED_AGAIN
-from p2p.inference.metered import asked_to_wait
+from p2p.inference.metered import read_retry_delay
 from p2p.inference.question import (
     AskAgain,
     AuthenticationFailed,
@@ -47,9 +47,9 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_provider_asks(
 def test_geminis_own_way_to_ask_for_a_wait_is_understood():
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}]
     error = ModelRateLimitError("gemini", "slow down", body={"error": {"details": details}})
-    assert asked_to_wait(error) == 34.5
-    assert asked_to_wait(ModelRateLimitError("gemini", "slow down", retry_after=3.0)) == 3.0
-    assert asked_to_wait(ModelRateLimitError("gemini", "slow down")) is None
+    assert read_retry_delay(error) == 34.5
+    assert read_retry_delay(ModelRateLimitError("gemini", "slow down", retry_after=3.0)) == 3.0
+    assert read_retry_delay(ModelRateLimitError("gemini", "slow down")) is None
 
 
 @pytest.mark.parametrize("provider", HOSTED)

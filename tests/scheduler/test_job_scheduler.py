@@ -29,7 +29,7 @@ from scheduler_process import KILLED, begin, schedule
 
 from p2p.scheduler.job_scheduler import SchedulerStep
 from p2p.scheduler.records import ENDED, RunSpec
-from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
+from p2p.scheduler.service import ensure_scheduler, hold_scheduler_lock, is_running
 from p2p.scheduler.store import Store
 from p2p.scheduler.supervisor import TIME_LIMIT_CODE
 
@@ -173,7 +173,7 @@ def test_a_scheduler_is_started_when_there_is_work_and_ends_when_there_is_none(
 
 def test_there_is_one_scheduler_for_a_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "p2p.scheduler.job_scheduler", "--runs-dir", str(tmp_path)]
-    with only_scheduler(tmp_path):
+    with hold_scheduler_lock(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 9
     assert "works on" in done.stderr

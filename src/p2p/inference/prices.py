@@ -102,7 +102,7 @@ def estimate(model: str, input_tokens: int) -> Estimate | None:
     return Estimate(spent, (longer - spent) / MILLION)
 
 
-def unknown(model: str) -> RequestRejected:
+def unknown_price(model: str) -> RequestRejected:
     """Why a model without a price cannot be asked within a budget, and what to do about it."""
     path = get_settings().prices
     fix = (

@@ -253,7 +253,7 @@ class LaunchFolder:
         if (end := self.read_end()) is not None:
             return end
         if not alive:
-            return self._after_a_death()
+            return self._handle_dead_supervisor()
         if self.lease.exists():
             self.lease.touch()
         process = self.read_process()
@@ -262,8 +262,8 @@ class LaunchFolder:
         cores = ", ".join(str(core) for core in process["cores"])
         return RunStatus("running", message=f"process {process['pid']} on core {cores}")
 
-    def _after_a_death(self) -> RunStatus:
-        if left := kill_all(lambda: _marked(self.marks)):
+    def _handle_dead_supervisor(self) -> RunStatus:
+        if left := kill_all(lambda: _find_marked(self.marks)):
             message = f"its supervisor died; processes {left} cannot be killed"
             return RunStatus("running", message=message)
         message = f"its supervisor died without a word {self._supervisor_log()}".strip()
@@ -352,7 +352,7 @@ def forget_released(base: Path, older_than_s: float = KEPT_S) -> None:
                 shutil.rmtree(folder)
 
 
-def _marked(marks: Mapping[str, str]) -> list[psutil.Process]:
+def _find_marked(marks: Mapping[str, str]) -> list[psutil.Process]:
     """Every process of ours that was started with these variables in its environment."""
     processes = []
     for process in psutil.process_iter():

@@ -36,7 +36,7 @@ def log_path(runs_dir: Path) -> Path:
 
 
 @contextmanager
-def only_scheduler(runs_dir: Path) -> Iterator[None]:
+def hold_scheduler_lock(runs_dir: Path) -> Iterator[None]:
     """Be the one scheduler of the folder; raises SchedulerBusy if there is one."""
     with ExitStack() as stack:
         try:

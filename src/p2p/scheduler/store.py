@@ -366,7 +366,7 @@ class Store:
         also by one that starts only later.
         """
         with transaction(self.connection) as connection:
-            chosen = [run for run in self._chosen(job_id, run_ids) if run.state not in ENDED]
+            chosen = [run for run in self._select_chosen(job_id, run_ids) if run.state not in ENDED]
             asked = "UPDATE runs SET cancel_requested = 1 WHERE run_id = ?"
             connection.executemany(asked, [(run.run_id,) for run in chosen])
             for run in chosen:
@@ -382,10 +382,10 @@ class Store:
         with transaction(self.connection) as connection:
             again = {
                 run.run_id
-                for run in self._chosen(job_id, run_ids)
+                for run in self._select_chosen(job_id, run_ids)
                 if run.state in ("failed", "cancelled", "skipped")
             }
-            again |= _skipped_for(connection, again)
+            again |= _find_skipped(connection, again)
             for run_id in again:
                 # A new number also where it never started: the old one may have been cancelled.
                 connection.execute(
@@ -401,7 +401,7 @@ class Store:
                 _update_dependents(connection, run_id)
         return len(again)
 
-    def _chosen(self, job_id: str, run_ids: Collection[str] | None) -> list[RunRow]:
+    def _select_chosen(self, job_id: str, run_ids: Collection[str] | None) -> list[RunRow]:
         runs = self.runs(job_id)
         if not runs:
             raise StoreError(f"there is no job {job_id}")
@@ -456,7 +456,7 @@ def _count_unmet(connection: sqlite3.Connection, run_id: str) -> bool:
     return False
 
 
-def _skipped_for(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
+def _find_skipped(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
     """Runs that were skipped because of these, or because of each other."""
     skipped: set[str] = set()
     pending = list(run_ids)

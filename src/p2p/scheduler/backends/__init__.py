@@ -65,7 +65,7 @@ class Backend(ABC):
         async def start() -> RunStatus:
             launch = Launch(launch_id=f"{spec.run_id}.1", spec=spec, runs_dir=self.runs_dir)
             try:
-                return await self.start(launch, secret_values(spec.secrets))
+                return await self.start(launch, read_secrets(spec.secrets))
             finally:
                 await self.close()
 
@@ -126,7 +126,7 @@ def make_backend(node: NodeConfig, scheduler_dir: Path) -> Backend:
     return backend
 
 
-def secret_values(names: Iterable[str]) -> dict[str, str]:
+def read_secrets(names: Iterable[str]) -> dict[str, str]:
     """Those of the variables that are set, in the environment or a `.env` file; kept nowhere."""
     settings = get_settings()
     values: dict[str, str] = {}
