@@ -14,7 +14,7 @@ def call(tool, budget, *args):
     return asyncio.run(wrap_tool(tool, budget)(*args))
 
 
-def test_a_failed_question_inside_a_tool_is_told_but_the_end_of_everything_travels():
+def test_wrap_tool_reports_errors_and_passes_fatal_ones():
     def failing(error):
         def tool() -> str:
             raise error
