@@ -174,7 +174,7 @@ def check_reward(
             "seed": seed, "num_envs": num_envs, "steps": steps, "seconds": seconds,
         }  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
-            sandbox = surroundings(engine, Path(folder)).sandbox(
+            sandbox = surroundings(config, Path(folder)).sandbox(
                 Path(folder),
                 memory_bytes=memory_bytes,
                 wall_seconds=SETUP_SECONDS + seconds,

@@ -20,7 +20,7 @@ NEUTRAL = "/"
 """Where a program works that is told of every file by its whole path."""
 _FOLDERS = (
     "PYTHONPATH", "P2P_ENV_PATH", "P2P_ENV_FILE", "P2P_CACHE_DIR", "P2P_ENGINES_DIR",
-    "P2P_RUNS_DIR", "RUNS_DIR", "P2P_PRICES",
+    "P2P_MODELS_DIR", "P2P_RUNS_DIR", "RUNS_DIR", "P2P_PRICES",
 )  # fmt: skip
 
 
