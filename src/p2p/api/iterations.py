@@ -104,10 +104,10 @@ def get_video(state: State, session_id: str, iter_num: str, run_id: str, name: s
     run = state.run(session_id, iter_num, run_id)
     if name not in run.video_filenames():
         raise NotFound(f"run {run_id} has no video {name!r}")
-    return send_file(_drawn(run.videos_dir / name), state.runs_dir, "video/mp4")
+    return send_file(_draw_if_absent(run.videos_dir / name), state.runs_dir, "video/mp4")
 
 
-def _drawn(path: Path) -> Path:
+def _draw_if_absent(path: Path) -> Path:
     """The path of a video that is there; one after the other, or many would take every core."""
     from p2p.training.video.rendering import VideoError, draw_video
 
@@ -130,12 +130,12 @@ def get_policy(
 ) -> FileResponse:
     """A policy, as Stable-Baselines3 loads it."""
     run = state.run(session_id, iter_num, run_id)
-    path = _exported(run.checkpoints_dir / f"step_{step}" / "policy.zip", state.runs_dir)
+    path = _export_if_absent(run.checkpoints_dir / f"step_{step}" / "policy.zip", state.runs_dir)
     name = f"{session_id}_{run.iteration_id}_{step}.zip"
     return send_file(path, state.runs_dir, "application/zip", download_as=name)
 
 
-def _exported(path: Path, runs_dir: Path) -> Path:
+def _export_if_absent(path: Path, runs_dir: Path) -> Path:
     """The path of a checkpoint's policy.zip, which is made now where that has not been done."""
     step = path.parent.name.removeprefix("step_")
     ours = path.resolve().is_relative_to(runs_dir.resolve()) and path.name == "policy.zip"
@@ -159,7 +159,7 @@ def get_best_policy(state: State, session_id: str) -> FileResponse:
     if result is None or result.policy is None:
         raise NotFound(f"session {session_id} has no policy yet")
     path = record.path / result.policy
-    path = _exported(path / "policy.zip" if path.is_dir() else path, state.runs_dir)
+    path = _export_if_absent(path / "policy.zip" if path.is_dir() else path, state.runs_dir)
     return send_file(path, state.runs_dir, "application/zip", download_as=f"{session_id}.zip")
 
 
@@ -268,7 +268,7 @@ def save_label(state: State, session_id: str, body: LabelRequest) -> LabelsRespo
 def get_blind_video(state: State, session_id: str, video: str) -> FileResponse:
     """A video to score; parts of it by `Range`."""
     record = state.session(session_id)
-    path = _drawn(record.path / _video(record, video).path)
+    path = _draw_if_absent(record.path / _find_video(record, video).path)
     return send_file(path, state.runs_dir, "video/mp4")
 
 
