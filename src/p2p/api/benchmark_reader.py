@@ -55,7 +55,7 @@ UNENDED = frozenset(_WAITS.values())
 
 @dataclass
 class _ReadBenchmark:
-    """What was read of a benchmark."""
+    """A benchmark as it was last read."""
 
     benchmark: Benchmark
     stamp: int | None
@@ -76,7 +76,7 @@ class BenchmarkReader:
         return sorted((name for name in names if BENCHMARK_ID.fullmatch(name)), reverse=True)
 
     def folder(self, benchmark_id: str) -> Path:
-        """Where it lies; raises NotFound."""
+        """The folder of a benchmark; raises NotFound."""
         folder = self.runs_dir / benchmark_id
         if (
             not BENCHMARK_ID.fullmatch(benchmark_id)
@@ -87,7 +87,7 @@ class BenchmarkReader:
         return folder
 
     def benchmark(self, benchmark_id: str) -> Benchmark:
-        """What it is benchmark of; raises NotFound."""
+        """The record of a benchmark; raises NotFound."""
         with self._lock:
             return self._open(benchmark_id, self.folder(benchmark_id)).benchmark
 

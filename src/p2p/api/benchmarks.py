@@ -86,7 +86,7 @@ def start_benchmark(state: State, body: StartBenchmarkRequest) -> StartBenchmark
 
 @router.post("/plan")
 def plan_benchmark(state: State, body: StartBenchmarkRequest) -> BenchmarkPlanResponse:
-    """What a suite would take in steps, time and money; nothing is started."""
+    """Estimate the steps, time and cost of a suite; nothing is started."""
     benchmark = _plan(state, body)
     try:
         needed = workload(benchmark, parallel_prompts(benchmark, state.runs_dir))
@@ -148,7 +148,7 @@ def show_benchmark(state: State, benchmark_id: str) -> BenchmarkRunDetail:
 
 @router.get("/{benchmark_id}/cases")
 def list_cases(state: State, benchmark_id: str) -> list[BenchmarkCase]:
-    """Its cases, by number."""
+    """The cases of a benchmark, by number."""
     with state.store() as store:
         return state.benchmarks.cases(benchmark_id, store)
 

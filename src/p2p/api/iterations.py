@@ -38,7 +38,7 @@ _DRAWING = threading.Lock()
 
 
 def describe_file(media_type: str) -> dict[int | str, dict[str, Any]]:
-    """For the documentation of a route that answers with a file."""
+    """Describe a route that answers with a file, for the API's document."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     return {200: {"description": "the file, or a part of it", "content": {media_type: binary}}}
 
@@ -54,7 +54,7 @@ def show_iteration(state: State, session_id: str, iteration_id: str) -> Iteratio
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/runs")
 def list_runs(state: State, session_id: str, iter_num: str) -> list[IterationRunEntry]:
-    """Its training runs."""
+    """The training runs of an iteration."""
     runs = state.view(session_id, iter_num).runs
     return [IterationRunEntry.model_validate(run) for run in runs]
 
@@ -84,7 +84,7 @@ def show_bands(
 
 @router.get("/sessions/{session_id}/hyperparameters")
 def list_hyperparameters(state: State, session_id: str) -> list[RunHyperparameters]:
-    """What each run of a session was trained with."""
+    """The hyperparameters of every run of a session."""
     iterations = SessionView(state.session(session_id)).iterations.values()
     return [
         RunHyperparameters(iteration=each.number, run_id=run.run_id, config=run.config)
@@ -212,7 +212,7 @@ def show_newest_iteration(
 def show_newest_metrics(
     state: State, iteration_id: str, points: Points = 400, session_id: OfSession = ""
 ) -> RunMetricsResponse:
-    """Its curves; of an iteration of the loop those of its best run."""
+    """The curves of a run; of an iteration, those of its best run."""
     record = _find_newest(state, iteration_id, session_id)
     best = view_of(record).best_run
     path = best.record.scalars_path if best else record.scalars_path
@@ -230,7 +230,7 @@ def _find_newest(state: AppState, name: str, session_id: str) -> IterationRecord
 
 
 def _open_session(state: AppState, session_id: str) -> SessionRecord:
-    """One that the index knows."""
+    """Open a session that the index has listed."""
     return SessionRecord(resolve_session_dir(session_id, state.runs_dir))
 
 

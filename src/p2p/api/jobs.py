@@ -79,7 +79,7 @@ def show_log(
         int | None, Query(ge=0, le=1 << 50, description="in bytes; else the end of it")
     ] = None,
 ) -> JobLog:
-    """What a run wrote; on another node, as far as it was copied back or can be fetched."""
+    """The output of a run; from another node, as far as it can be fetched."""
     with state.store() as store:
         run = store.run(run_id)
         if run is None or run.job_id != job_id:

@@ -58,13 +58,13 @@ class Problem(Exception):
 
 
 class NotFound(Problem):
-    """What is asked for does not exist."""
+    """The resource does not exist."""
 
     status = 404
 
 
 class WrongState(Problem):
-    """It exists, but this cannot be done to it now."""
+    """The state of the resource does not allow the request."""
 
     status = 409
 

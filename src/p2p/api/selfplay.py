@@ -87,7 +87,7 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
 
 
 def _read_config(path: Path) -> RunConfig | None:
-    """What a run was asked to do; None: its file is of another version, or broken."""
+    """The configuration of a run; None where its file is of another version, or broken."""
     from unstable.config import ConfigError
     from unstable.run import RunFolder
 
@@ -204,7 +204,7 @@ def show_selfplay(state: State, run_id: str) -> View:
 
 
 def _with_job_state(state: AppState, path: Path, view: View) -> View:
-    """Of a run that has not begun to write: its status, or its job's, and what was asked for."""
+    """Complete the view of a run that has not begun to write with its job's state."""
     from unstable.run import RunFolder
 
     if view.status:
@@ -288,7 +288,7 @@ def _find_run(folders: tuple[Path, ...], run_id: str) -> Path:
 
 
 def _read_game_lines(folder: Path, kind: str) -> Iterator[bytes]:
-    """Of the newest file, then of the one before it."""
+    """The lines of the games files, the newest first."""
     from unstable.writers import FOLDER, file_names
 
     if kind not in ("train", "eval"):

@@ -281,7 +281,7 @@ def _kind_of_setting(name: str) -> Literal["number", "integer", "boolean", "laye
 
 
 def _read_train_config(record: SessionRecord) -> TrainConfig:
-    """What the last iteration is trained with, or the first one will be."""
+    """The configuration of the last iteration, or that of the first one before it begins."""
     view = SessionView(record)
     if view.config is None:
         raise WrongState(f"{record.session_id} is a training run: it has no next iteration")

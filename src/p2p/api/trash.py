@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api", tags=["trash"])
 
 @router.get("/trash")
 def list_trash(state: State) -> list[TrashItem]:
-    """What is in the trash, the latest first."""
+    """List the trash, the latest first."""
     found, _ = state.index.find(SessionQuery(limit=500), deleted=True)
     items = [
         TrashItem(

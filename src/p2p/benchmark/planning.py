@@ -100,7 +100,7 @@ class BenchmarkRequest(SessionOptions):
     ] = None
 
     def options(self) -> dict[str, Any]:
-        """What is given of the options of each session."""
+        """The options of each session that are set."""
         own = {"num_envs": self.num_envs, "side_info": self.side_info}
         options = {"videos": True, **super().options(), **own}
         del options["cores_per_run"]  # of a prompt
@@ -136,7 +136,7 @@ def plan(
 
 
 class Workload(Record):
-    """What a benchmark will take.
+    """The estimate for a benchmark.
 
     Of two numbers, the first is if all prompts pass in their first iteration, the second if all
     use up their iterations.
@@ -158,7 +158,7 @@ class Workload(Record):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people, each below 80 characters."""
+        """The estimate in words, a line each, below 80 characters."""
         least, most = (f"{steps / 1e6:.3g}" for steps in self.steps)
         short, long = (duration(minutes) for minutes in self.minutes)
         plural = "" if self.parallel == 1 else "s"
@@ -189,7 +189,7 @@ TOKENS_PER_ITERATION = 80_000, 15_000
 
 
 def workload(benchmark: Benchmark, parallel: int) -> Workload:
-    """What it will take with so many prompts at a time."""
+    """Estimate a benchmark that runs so many prompts at a time."""
     loops = [loop_config(case.env_id, **benchmark.options) for case in benchmark.cases]
     first = loops[0]
     runs = len(first.configs) * len(first.seeds)

@@ -41,7 +41,7 @@ _MARKDOWN = re.compile(r"([\\|`*_<>\[\]])")
 
 
 class Rate(Record):
-    """So many of so many, with the 95 % interval by Wilson."""
+    """A pass rate, with its 95 % interval by Wilson."""
 
     passed: int
     total: int
@@ -51,7 +51,7 @@ class Rate(Record):
 
 
 class CaseReport(Record):
-    """One prompt."""
+    """The result of one prompt."""
 
     case: Case
     stage: int
@@ -144,7 +144,7 @@ class Agreement(Record):
 
 
 class Findings(Record):
-    """What the cases together say."""
+    """The numbers over all cases."""
 
     overall: Group
     by_env: tuple[Group, ...]
@@ -316,7 +316,7 @@ def _format_cost(value: float) -> str:
 
 
 def _format_truth(case: CaseReport) -> str:
-    """What was measured, and whether that is enough."""
+    """The measurement, and whether it meets the threshold."""
     if case.truth is None:
         return case.truth_note or ("no policy" if case.truly_passed is False else NOTHING)
     return case.truth.text

@@ -41,7 +41,7 @@ def start(benchmark: Benchmark, runs_dir: Path, *, report: bool = False) -> Path
 
 
 def resume(benchmark: Benchmark, runs_dir: Path) -> int:
-    """Let all cases without a verdict go on; returns how many runs are begun again.
+    """Resume all cases without a verdict; returns how many runs begin again.
 
     What runs or waits already is left alone, and so is a case that was judged.
     """
@@ -74,7 +74,7 @@ def _list_unjudged_runs(benchmark: Benchmark, folder: Path) -> list[str]:
 
 
 def ask_for_report(benchmark: Benchmark, runs_dir: Path) -> str | None:
-    """Let the scheduler measure what is not measured yet; returns the job, None if one does now."""
+    """Submit a job that measures and reports; None where one is at work."""
     name = benchmark.benchmark_id
     with closing(Store(runs_dir)) as store:
         if store.run_in(f"{name}/{REPORT_FOLDER}") is not None:
@@ -114,7 +114,7 @@ class CaseNow:
 
 
 def run_states(store: Store, benchmark: Benchmark) -> dict[str, RunState]:
-    """Where the scheduler is with each run."""
+    """The scheduler's state of each run."""
     return {run.run_id: run.state for run in store.runs(benchmark.benchmark_id)}
 
 

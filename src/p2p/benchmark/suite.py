@@ -144,7 +144,7 @@ def _check_header(header: Sequence[str], name: str) -> None:
 
 
 def _find_mistakes(cells: dict[str, str]) -> list[str]:
-    """What is wrong with a row, beside what a Case checks itself."""
+    """The mistakes of a row beside those that Case finds."""
     env_id, name = cells["env_id"], cells["truth"]
     bodies, truth, mistakes = _read_bodies(env_id), TRUTHS.get(name), []
     if isinstance(bodies, str):
@@ -192,7 +192,7 @@ def filter_cases(
     categories: Sequence[str] = (),
     difficulties: Sequence[str] = (),
 ) -> tuple[Case, ...]:
-    """Those that a filter lets through; raises ValueError for a filter that none can match."""
+    """The cases that pass the filters; raises ValueError for one that matches none."""
     filters = (
         ("filter_envs", "env_id", envs),
         ("filter_categories", "category", categories),

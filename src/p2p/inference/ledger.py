@@ -56,7 +56,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a request under way may cost."""
+    """The highest cost of a request in flight."""
 
     max_tokens: int
     dollars: float | None
@@ -134,7 +134,7 @@ class Ledger:
         return set(map(_number, _exchange_files(self.folder)))
 
     def forget(self, roles: frozenset[str]) -> None:
-        """What was answered to these roles does not serve any more."""
+        """Stop replaying the answers to these roles."""
         with self._lock:
             for key, paths in self._answers.items():
                 gone = [path for path in paths if _read(path).call.role in roles]
@@ -244,7 +244,7 @@ def clean_value(value: Any) -> Any:
 
 
 def dump_parameters(parameters: ModelRequestParameters) -> dict[str, Any]:
-    """What the model is offered: its tools and the form of its answer."""
+    """The tools and the answer's schema that the model is offered, as JSON."""
     output = parameters.output_object
     return {
         "tools": [_tool(tool) for tool in parameters.function_tools],

@@ -201,7 +201,7 @@ def _to_prompt_parts(prompt: Any) -> Any:
 
 
 def _make_sendable(text: str) -> str:
-    """What can be sent: without secrets and without halves of characters."""
+    """The text without secrets and without halves of characters."""
     return redact(text).encode("utf-8", errors="replace").decode()
 
 

@@ -98,7 +98,7 @@ class _Request:
 
 
 class MeteredModel(WrapperModel):
-    """One question's model."""
+    """The model of one question, metered."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class MeteredModel(WrapperModel):
 def _make_exchange(
     request: _Request, held: Reservation, response: ModelResponse | None
 ) -> dict[str, Any]:
-    """What was asked and answered, as its file has it."""
+    """Request and response, as the exchange's file has them."""
     return {
         "request": {**request.content, "max_tokens": held.max_tokens},
         "response": None if response is None else dump_response(response),
@@ -427,7 +427,7 @@ def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> Infere
 
 
 def _not_found(model: str) -> str:
-    """What a 404 means: at an address that a person has set, the address may be what is wrong."""
+    """Explain a 404: at an address that a user has set, the address may be wrong."""
     provider, name = split_model(model)
     address = address_of(PROVIDERS[provider])
     if not address:

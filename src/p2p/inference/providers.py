@@ -123,7 +123,7 @@ def split_model(name: str) -> tuple[str, str]:
 
 
 def address_of(kind: Provider) -> str | None:
-    """Where its models are asked; None: where the provider's library does."""
+    """The base URL of a provider; None for that of its library."""
     values = {field: getattr(get_settings(), field) for field in _address_fields(kind)}
     if not values or any(value in (None, "") for value in values.values()):
         return None
@@ -146,7 +146,7 @@ def on_this_machine(name: str) -> bool:
 
 
 def http_client() -> httpx2.AsyncClient:
-    """What models are asked over: with pydantic-ai's limits, and one on the length of a reply."""
+    """An HTTP client with pydantic-ai's limits, and one on the length of a reply."""
     from pydantic_ai.models import create_async_httpx2_client
 
     from unstable.utils.replies import limit_reply

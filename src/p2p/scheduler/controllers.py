@@ -58,7 +58,7 @@ class JobOptions(Record):
     """Shown in lists."""
 
     def run_fields(self) -> dict[str, Any]:
-        """What of it stands in each run."""
+        """The options that stand in each run."""
         names = ("cores", "gpus", "max_attempts", "time_limit_s")
         return {name: getattr(self, name) for name in names}
 

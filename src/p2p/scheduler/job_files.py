@@ -73,12 +73,12 @@ class Exporter:
 
 
 def saved_log_path(store: Store, launch_id: str) -> Path:
-    """Where the output of a launch on another machine lies after its end."""
+    """The file with the output of a launch on another machine, after its end."""
     return store.folder / "logs" / f"{launch_id}.txt"
 
 
 def read_output(store: Store, run: RunRow, attempt: int, offset: int = 0) -> bytes:
-    """What an attempt at a run wrote, from this byte on; nothing if it has not started.
+    """The output of an attempt at a run, from this byte on; empty before it starts.
 
     Raises BackendError if its node has to be asked and cannot be.
     """

@@ -84,13 +84,13 @@ class RunMonitor:
         self._cancel_wanted = self.run.cancel_requested
 
     def cancel(self) -> None:
-        """Its end was asked for."""
+        """Ask for its end."""
         if not self._cancel_wanted:
             self._cancel_wanted = True
             self.look.set()
 
     async def watch(self) -> None:
-        """Stay with it to its end, through all failures of its node."""
+        """Watch the launch to its end, through all failures of its node."""
         pause, max_pause = LOCAL_POLL_S if self.is_here else REMOTE_POLL_S
         failures = 0
         while True:
@@ -377,7 +377,7 @@ def work(
     until_idle: bool = False,
     step: Callable[[SchedulerStep], None] = lambda _: None,
 ) -> None:
-    """Be the scheduler of a runs folder, until a signal to stop or until idle.
+    """Run the scheduler of a runs folder until a signal to stop or until idle.
 
     Raises SchedulerBusy if there is one already, unless it is for one job only, and StoreError if
     there is no such job, or the folder was made by somebody else.
@@ -406,7 +406,7 @@ def work(
 
 
 def log_to_stderr() -> None:
-    """What happens to runs, and what goes wrong."""
+    """Log what happens to runs, and what goes wrong, to standard error."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True
     )

@@ -57,7 +57,7 @@ BackendName = Literal["local", "ssh", "ray", "slurm"]
 
 
 class RunSpec(Record):
-    """One program on one node. All that it reads and writes lies in its folder."""
+    """A program on one node. All that it reads and writes lies in its folder."""
 
     run_id: Annotated[Id, Field(max_length=MAX_NAME - 8)]  # an attempt's number fits behind it
     """Unique in the runs folder, whichever its job."""
@@ -134,7 +134,7 @@ NEEDED_FIELDS: Mapping[BackendName, tuple[str, ...]] = {
 
 
 class NodeConfig(Record):
-    """Where runs can be sent."""
+    """A node: a place to which runs can be sent."""
 
     node_id: Id
     backend: Annotated[BackendName, Flag("--backend", "local, ssh, ray or slurm.", "KIND")] = (
@@ -190,7 +190,7 @@ class NodeConfig(Record):
 
 
 class Launch(Record):
-    """One attempt at a run: what a backend is asked to start, at most once."""
+    """An attempt at a run, which a backend starts at most once."""
 
     launch_id: Id
     """`{run_id}.{attempt}`: the same after any crash, so that a second request finds the first."""

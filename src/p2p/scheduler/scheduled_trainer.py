@@ -97,7 +97,7 @@ class ScheduledTrainer(IterationTrainer):
         )
 
     def _wait(self, store: Store, job_id: str) -> None:
-        """Until all its runs have ended; leaves none behind when interrupted."""
+        """Wait for the end of all runs; cancels them when interrupted."""
         cancelled, looked = False, 0.0
         try:
             while (job := store.job(job_id)) and job.state in ("pending", "running"):

@@ -160,7 +160,7 @@ class StoreError(Exception):
 
 
 def scheduler_folder(runs_dir: Path) -> Path:
-    """Where the scheduler of a runs folder keeps its own files."""
+    """The folder with the scheduler's own files."""
     return runs_dir.absolute() / OWN_FOLDER
 
 
@@ -333,7 +333,7 @@ class Store:
         return self.select_runs("WHERE job_id = ? ORDER BY number", job_id)
 
     def live_runs(self) -> list[RunRow]:
-        """Those on a node."""
+        """The runs that are on a node."""
         return self.select_runs("WHERE state IN ('starting', 'running') ORDER BY number")
 
     def run(self, run_id: str) -> RunRow | None:
@@ -345,7 +345,7 @@ class Store:
         return next(iter(self.select_runs(clause, folder)), None)
 
     def spec(self, run_id: str) -> RunSpec:
-        """What a run was asked to do; raises StoreError for one that is not there."""
+        """The specification of a run; raises StoreError for an unknown one."""
         query = "SELECT spec FROM runs WHERE run_id = ?"
         row = self.connection.execute(query, (run_id,)).fetchone()
         if row is None:
@@ -375,7 +375,7 @@ class Store:
         return len(chosen)
 
     def retry(self, job_id: str, run_ids: Collection[str] | None = None) -> int:
-        """Let runs that failed, were cancelled or skipped run again; returns how many.
+        """Retry runs that failed, were cancelled or skipped; returns how many.
 
         With them those that were skipped because of them. Each has all its attempts again.
         """

@@ -46,7 +46,7 @@ _AWAITED = {*_STOPPING, signal.SIGCHLD}
 
 
 class _Stop(Exception):
-    """It is to end, and this is how its end counts."""
+    """A reason to end the program, and how its end counts."""
 
     def __init__(self, end: RunStatus) -> None:
         super().__init__(end.message)
@@ -54,7 +54,7 @@ class _Stop(Exception):
 
 
 class _Supervisor:
-    """One launch, from its claim to its end. Signals are blocked, and taken up in `_wait`."""
+    """Supervises a launch from its claim to its end. Signals are blocked but in `_wait`."""
 
     def __init__(self, folder: LaunchFolder, launch: LaunchFile) -> None:
         self.folder = folder

@@ -49,7 +49,7 @@ class Writer:
         self._held.enter_context(locked(self._locks / self.owner))
 
     def close(self) -> None:
-        """Let go of all jobs; others may take them at once."""
+        """Release all jobs; others may take them at once."""
         self.store.connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (self.owner,))
         (self._locks / self.owner).unlink(missing_ok=True)
         self._held.close()
@@ -179,7 +179,7 @@ class Writer:
     # --- what has become of a run -----------------------------------------------------------------
 
     def mark_running(self, run: RunRow) -> None:
-        """Its node has taken it."""
+        """Note that its node has taken the run."""
         with self._change_own_run(run) as (connection, _):
             connection.execute(
                 "UPDATE runs SET state = 'running', message = '' WHERE run_id = ?", (run.run_id,)
@@ -196,14 +196,14 @@ class Writer:
     def finish(
         self, run: RunRow, state: RunState, message: str = "", exit_code: int | None = None
     ) -> None:
-        """It has ended so; those that waited for it may start."""
+        """Note the end of a run; those that waited for it may start."""
         with self._change_own_run(run) as (connection, _):
             end_run(connection, run.run_id, state, message, exit_code)
 
     def try_again(
         self, run: RunRow, message: str, exit_code: int | None = None, *, counts: bool = True
     ) -> None:
-        """Its attempt came to nothing: it waits for the next, or has failed if that was the last.
+        """Note a lost attempt: the run waits for the next, or has failed if that was the last.
 
         If its end was asked for meanwhile, it is cancelled. One that does not count leaves as many
         attempts as there were.
@@ -282,7 +282,7 @@ class JobInLine:
     cores_in_use: int = 0
 
     def order(self) -> tuple[int, int, int]:
-        """Who is first in line: the most urgent, then whoever has least, then the oldest."""
+        """The place in line: by priority, then by fewest cores in use, then by age."""
         return (-self.priority, self.cores_in_use, self.number)
 
 

@@ -85,7 +85,7 @@ _UNREACHED = re.compile(
 
 
 class Output(NamedTuple):
-    """What a command left."""
+    """The result of a command."""
 
     code: int
     text: str
@@ -126,7 +126,7 @@ class SSHBackend(Backend):
             return RunStatus(**await call("start", launch_id=launch_id, **fields))
 
     async def status(self, launch: Launch) -> RunStatus:
-        """Its status; lost once the node must have ended it by itself."""
+        """The status of a launch; lost once the node must have ended it by itself."""
         try:
             async with self._asking:
                 with self.errors():
@@ -207,7 +207,7 @@ class SSHBackend(Backend):
                 await self._execute("-O", "exit", str(self.node.host))
 
     async def call(self, operation: str, **arguments: Any) -> Any:
-        """What one of the node's operations returns."""
+        """Perform one of the node's operations and return its result."""
         folder = str(package_folder(self.base, (await asyncio.to_thread(build_package)).digest))
         words = ["-c", PROGRAM, folder, str(self.base), operation]
         text = json.dumps(arguments).encode()
