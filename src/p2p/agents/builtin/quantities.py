@@ -19,11 +19,11 @@ import numpy as np
 
 from p2p.agents.builtin.gaits import gait_codes
 from p2p.agents.builtin.morphology import OBJECTS, Morphology, morphology_of
-from p2p.training.env_spec import BodyEntry
+from p2p.training.env_spec import BodyEntry, GeomEntry
 from p2p.training.specs.quantities import QUANTITIES
 
 if TYPE_CHECKING:
-    from p2p.training.env_spec import GeomEntry, JointEntry
+    from p2p.training.env_spec import JointEntry
 
 STEP_COLUMNS = ("obs", "action", "next_obs")
 STATE_COLUMNS = ("qpos", "qvel")
@@ -534,13 +534,13 @@ def _gap(model: Morphology, a: BodyEntry, b: BodyEntry, axis: int) -> str | None
     )
 
 
-def _distance(
-    model: Morphology, key: str, a: BodyEntry, b: BodyEntry | GeomEntry
-) -> Quantity:  # fmt: skip
-    moves = isinstance(b, BodyEntry)
-    gaps = [gap for axis in range(3) if moves and (gap := _gap(model, a, b, axis))]
+def _distance(model: Morphology, key: str, a: BodyEntry, b: BodyEntry | GeomEntry) -> Quantity:
+    gaps: list[str] = []
+    there = f"np.array({list(b.position)})" if isinstance(b, GeomEntry) else ""
+    if isinstance(b, BodyEntry):
+        gaps = [gap for axis in range(3) if (gap := _gap(model, a, b, axis))]
+        there = f"{{body_position}}[..., {b.id}, :]"
     squares = " + ".join(f"{gap} ** 2" for gap in gaps)
-    there = f"{{body_position}}[..., {b.id}, :]" if moves else f"np.array({list(b.position)})"
     ends = (f"{{body_position}}[..., {a.id}, :]", there)
     judge = f"np.linalg.norm({' - '.join(ends)}, axis=-1)"
     code = Code(f"np.sqrt({squares})" if gaps else None, judge)
