@@ -14,12 +14,13 @@ import numpy as np
 
 from p2p.agents.builtin.goals import Parsed
 from p2p.agents.builtin.grammar import parse
-from p2p.agents.builtin.lexicon import ARM_WORDS, OBJECT_WORDS, TARGET_WORDS
+from p2p.agents.builtin.lexicon import ARM_WORDS, LIMBS, OBJECT_WORDS, TARGET_WORDS
+from p2p.agents.builtin.lexicon import SIDES as SIDES_BY_WORD
 from p2p.config import engine_of
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import get_env_spec
 from p2p.training.model_files.facts import read_facts
-from p2p.training.model_files.store import is_model
+from p2p.training.model_files.store import is_model, read_record
 from p2p.training.specs.spec_text import TERMINATION_RULES
 
 if TYPE_CHECKING:
@@ -128,10 +129,21 @@ class Morphology:
         parents = {other.parent for other in self.spec.bodies}
         return tuple(other for other in self.below(body) if other.id not in parents)
 
+    @cached_property
+    def parts(self) -> dict[str, BodyEntry]:
+        """What the model file's TOML calls its bodies."""
+        if not is_model(self.spec.env_id):
+            return {}
+        bodies = {body.name: body for body in self.spec.bodies}
+        given = read_record(self.spec.env_id).parts
+        return {words.lower(): bodies[name] for words, name in given.items() if name in bodies}
+
     def named(self, *words: str) -> BodyEntry | None:
-        """The first body with one of these words in its name."""
+        """The first body with one of these words in what it is called, or in its name."""
+        called = (part for phrase, part in self.parts.items() if {*words} & {*phrase.split()})
         bodies = self.spec.bodies[1:]
-        return next((b for b in bodies if any(word in b.name.lower() for word in words)), None)
+        by_name = (b for b in bodies if any(word in b.name.lower() for word in words))
+        return next(called, None) or next(by_name, None)
 
     @cached_property
     def driven(self) -> tuple[JointEntry, ...]:
@@ -353,7 +365,8 @@ class Morphology:
     @cached_property
     def limb_words(self) -> dict[str, str]:
         """What the model calls its parts: each word of their names."""
-        words = (word for body in self.spec.bodies[1:] for word in _words_of(body.name))
+        names = [*self.parts, *(body.name for body in self.spec.bodies[1:])]
+        words = (word for name in names for word in _words_of(name))
         return {word: word for word in words if word not in SIDES}
 
     @cached_property
@@ -380,6 +393,9 @@ class Morphology:
         if not phrase or self.root is None:
             return None
         *sides, noun = phrase
+        for words, part in self.parts.items():
+            if {SIDES_BY_WORD.get(w) or LIMBS.get(w, w) for w in words.split()} == {*phrase}:
+                return part
         parts = self.below(self.root)[1:]
         names = LIMB_NAMES.get(noun, (noun,))
         called = [part for part in parts if any(name in part.name.lower() for name in names)]
