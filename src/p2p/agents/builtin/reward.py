@@ -35,7 +35,7 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = {
 }
 """How strongly a term of a criterion pulls, before the criterion's own weight."""
 LIMIT_WEIGHT = 0.5
-ALL_OUT = 6.0
+ALL_OUT = 8.0
 """How many times its target a speed still pays more where as much as possible is asked for."""
 _LEAST_SCALE = 1e-3
 FALL_TILT, FALL_MARGIN, FALL_HEIGHT = 1.2, 0.5, 0.7
