@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 2.0
 FALLEN = 0.5
 """Who points up so much less than at the start has fallen."""
+CRUMPLED = 0.7
+"""Who sinks without effort to less than this share of the height at which it begins does not stand
+there."""
 TARGETS = ("target", "goal")
-OBJECTS = ("object", "ball", "puck", "cube", "block")
+OBJECTS = ("object", "ball", "puck", "cube", "block", "box")
 SIDES = ("left", "right", "front", "back")
 LIMB_NAMES: dict[str, tuple[str, ...]] = {
     "leg": ("leg", "thigh", "shin", "foot", "limb"),
@@ -141,8 +144,7 @@ class Morphology:
     def named(self, *words: str) -> BodyEntry | None:
         """The first body with one of these words in what it is called, or in its name."""
         called = (part for phrase, part in self.parts.items() if {*words} & {*phrase.split()})
-        bodies = self.spec.bodies[1:]
-        by_name = (b for b in bodies if any(word in b.name.lower() for word in words))
+        by_name = (body for body in self.spec.bodies[1:] if _begins(body.name, words))
         return next(called, None) or next(by_name, None)
 
     @cached_property
@@ -195,7 +197,7 @@ class Morphology:
         if body is not None:
             return None if self.hand is None or body.id in self._carried else body
         fixed = (geom for geom in self.spec.geoms if geom.body == self.spec.bodies[0].name)
-        return next((g for g in fixed if any(word in g.name.lower() for word in TARGETS)), None)
+        return next((geom for geom in fixed if _begins(geom.name, TARGETS)), None)
 
     @cached_property
     def _carried(self) -> frozenset[int]:
@@ -307,7 +309,11 @@ class Morphology:
             ends = [body.rest_position[axis] for body in self.ends(self.root)]
             return float(max(abs(self.root.rest_position[axis] - end) for end in ends))
         pose = usual_pose(self.spec.env_id)
-        return self.root.rest_position[2] if pose is None else float(pose[0][self.root.id, 2])
+        usual = self.root.rest_position[2] if pose is None else float(pose[0][self.root.id, 2])
+        if is_model(self.spec.env_id) and (joint := self.height_joint) and joint.start:
+            first = joint.start[2] if self.free else joint.start[0] + (joint.height_offset or 0.0)
+            return first if usual < CRUMPLED * first else usual
+        return usual
 
     @cached_property
     def start_height(self) -> float:
@@ -406,7 +412,7 @@ class Morphology:
         for part in called:
             if all(side in self.sides_of(part) for side in sides):
                 return part if inner else self.ends(part)[0]
-        if called or noun not in LIMB_NAMES:
+        if noun not in LIMB_NAMES:
             return None
         wanted = {*sides}
         return next((part for part in self._links(noun) if wanted <= {*self.sides_of(part)}), None)
@@ -541,6 +547,11 @@ class Morphology:
 def _words_of(name: str) -> list[str]:
     """The words of a part's name."""
     return [word for word in re.split(r"[^a-z]+", name.lower()) if len(word) > 2]
+
+
+def _begins(name: str, words: tuple[str, ...]) -> bool:
+    """Whether a word of a name begins with one of these: `box0`, but not `gearbox`."""
+    return any(word.startswith(words) for word in re.split(r"[^a-z]+", name.lower()))
 
 
 def _marks_of(name: str) -> list[str]:
