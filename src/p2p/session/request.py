@@ -284,6 +284,13 @@ ALIASES = {
 """Other names of fields, as flags have them: `steps` is `total_timesteps`."""
 
 
+def with_settings(model: type[SessionOptions], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with those that are no field of the model (nor an alias) as its settings."""
+    known = {*model.model_fields, *ALIASES}
+    settings = {name: value for name, value in values.items() if name not in known}
+    return {n: v for n, v in values.items() if n in known} | {"settings": settings}
+
+
 def rename_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values under the names of fields."""
     return {ALIASES.get(name, name): value for name, value in values.items()}

@@ -160,6 +160,8 @@ class StopSwitch:
     """
 
     def __init__(self) -> None:
+        self.interrupted = False
+        """Whether Ctrl-C asked, or what a notebook sends in its place."""
         self._asked_at: float | None = None
         self._time_is_over = False
         self._ringing = False
@@ -223,6 +225,7 @@ class StopSwitch:
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         now, stopping = time.monotonic(), self._time_is_over
+        self.interrupted |= number == signal.SIGINT
         if self._ringing and number == signal.SIGTERM:
             self._ringing = stopping = False
         elif self._asked_at is None:
