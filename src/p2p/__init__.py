@@ -12,6 +12,7 @@ Importing this loads no library: what is in `p2p.interface` is loaded when it is
 
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 _module = "".join(
@@ -28,20 +29,24 @@ if _program == "p2p":
 from p2p.version import __version__
 
 if TYPE_CHECKING:
-    from p2p.interface import Environment, Run, Session, check, envs, load, run, sessions, train
+    from p2p.interface import Run, Session, check, envs, load, run, sessions, train
+    from p2p.session.request import PromptRefused
+    from p2p.training.reward_function import RewardRefused
 
 __all__ = [
-    "Environment", "Run", "Session", "__version__", "check", "envs", "load", "run", "sessions",
-    "train",
+    "PromptRefused", "RewardRefused", "Run", "Session", "__version__", "check", "envs", "load",
+    "run", "sessions", "train",
 ]  # fmt: skip
+_PLACES = {
+    "PromptRefused": "p2p.session.request",
+    "RewardRefused": "p2p.training.reward_function",
+}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'p2p' has no attribute {name!r}")
-    from p2p import interface
-
-    return getattr(interface, name)
+    return getattr(import_module(_PLACES.get(name, "p2p.interface")), name)
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,5 @@
 """Sessions, training runs, environments and reward checks as Python objects: `import p2p`.
 
-    session = p2p.run("hop forward", env="Hopper-v5")
-    session.passed, session.score, session.criteria
-    session.policy.evaluate(episodes=16)
-
 An object is a folder: it is read anew whenever something is asked, so that it can be asked while
 another thread or process works on it. The functions do what the commands of the same names do.
 """
@@ -14,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from p2p import notebook
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, SteeringOrder, utc_now
+from p2p.notebook import Environment, run_page, session_page
 from p2p.records.find import NotFound, find_session, session_names
 from p2p.records.formatting import CriterionResult, criterion_results
 from p2p.records.iteration_record import IterationRecord, SessionRecord
@@ -24,10 +20,13 @@ from p2p.records.session_view import RunView, SessionView
 from p2p.rewards.source import Reward, read_reward
 from p2p.session.request import ResumeOptions, RunRequest, with_settings
 from p2p.session.session_id import new_session_id
+from p2p.session.steering import give_feedback
+from p2p.session.stopping import cancel
 from p2p.session.verdict import verdict_sentence
 from p2p.settings import get_settings
-from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
+from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.hp_presets import run_config
+from p2p.training.model_files.adoption import env_id_of
 from p2p.training.trained_policy import TrainedPolicy
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ class Run:
 
     @property
     def view(self) -> RunView:
-        """Everything that its folder says now."""
         return RunView(self.record)
 
     @property
@@ -56,7 +54,6 @@ class Run:
 
     @property
     def config(self) -> TrainConfig:
-        """Environment and hyperparameters."""
         config = self.view.config
         if config is None:
             raise NotFound(f"{self.record.config_path} cannot be read")
@@ -96,7 +93,7 @@ class Run:
         return f"Run({str(self.path)!r}, {self.status})"
 
     def _repr_html_(self) -> str:
-        return notebook.run_page(self.view, self.video)
+        return run_page(self.view, self.video)
 
 
 class Session:
@@ -108,7 +105,6 @@ class Session:
 
     @property
     def view(self) -> SessionView:
-        """Everything that its folder says now: prompt, iterations, history."""
         return SessionView(self.record)
 
     @property
@@ -172,30 +168,19 @@ class Session:
         return self
 
     def remark(self, text: str) -> int:
-        """Say what to do differently, for its next revision; returns the feedback's number."""
-        from p2p.session.steering import give_feedback
-
+        """Say what to do differently from the next revision on; returns the feedback's number."""
         order = SteeringOrder(remark=text.strip(), given_at=utc_now())
         return int(give_feedback(self.path, order).stem)
 
     def stop(self) -> None:
         """Cancel it, from another thread or process; `resume` continues it."""
-        from p2p.session.stopping import cancel
-
         cancel(self.record)
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {self.status}, {self.view.prompt!r})"
 
     def _repr_html_(self) -> str:
-        return notebook.session_page(self.view, self.verdict, self.video)
-
-
-class Environment(EnvSpec):
-    """An environment's observation, actions, joints, bodies and quantities."""
-
-    def _repr_html_(self) -> str:
-        return notebook.environment_page(self)
+        return session_page(self.view, self.verdict, self.video)
 
 
 def run(
@@ -211,7 +196,7 @@ def run(
 
     Args:
         prompt: what the agent should do.
-        env: a Gymnasium id; None: chosen from the prompt.
+        env: a Gymnasium id, or a model file; None: chosen from the prompt.
         criteria: your own success criteria, as a file or a list.
         runs_dir: folder of the sessions; None: P2P_RUNS_DIR, else `runs`.
         progress: show what goes on, in a terminal or a notebook.
@@ -228,7 +213,7 @@ def run(
 
     if isinstance(criteria, str | Path):
         criteria = parse_criteria(Path(criteria).read_text(encoding="utf-8"))
-    asked = {"prompt": prompt, "env_id": env, "criteria": criteria}
+    asked = {"prompt": prompt, "env_id": env and env_id_of(env), "criteria": criteria}
     request = RunRequest.model_validate(asked | with_settings(RunRequest, options))
     request.check_models()
     record = start_session(request, runs_dir=_folder(runs_dir))
@@ -253,18 +238,17 @@ def train(
     Args:
         reward: a Python file, the name of a built-in reward, a function
             `reward_fn(obs, action, next_obs, info)`, or a class derived from RewardFunction.
-        env: a Gymnasium id; None: the reward's own ENV_ID, else HalfCheetah-v5.
+        env: a Gymnasium id, or a model file; None: the reward's own ENV_ID, else HalfCheetah-v5.
         steps: environment steps in total.
         seed: of everything random.
         preset: start from the environment's tuned preset.
         videos: film evaluation episodes.
-        runs_dir: folder of the sessions; None: P2P_RUNS_DIR, else `runs`.
-        progress: show what goes on, in a terminal or a notebook.
+        runs_dir: as of `run`.
+        progress: as of `run`.
         config: further fields of TrainConfig.
 
-    Raises RewardRefused if the reward cannot be trained on, and TrainingFailed. Ctrl-C, or a
-    notebook's interrupt, raises KeyboardInterrupt and leaves a run that
-    `p2p.load("last").runs[0].resume()` continues.
+    Raises RewardRefused if the reward cannot be trained on, and TrainingFailed. An interrupt
+    leaves a run that `p2p.load("last").runs[0].resume()` continues.
     """
     from p2p.commands.working import train_in
     from p2p.training.reward_check import require_trainable
@@ -272,7 +256,9 @@ def train(
 
     text = read_reward(reward)
     fields = {"total_timesteps": steps, "seed": seed, **config}
-    chosen = run_config(env or text.env_id or TrainConfig().env_id, fields, preset=preset)
+    chosen = run_config(
+        env_id_of(env or text.env_id or TrainConfig().env_id), fields, preset=preset
+    )
     require_trainable(text.code, chosen, text.name)
     record = IterationRecord(_folder(runs_dir) / new_session_id() / "iter_1")
     train_in(record, chosen, text.code, RunOptions(videos=videos), show=progress)
@@ -297,7 +283,7 @@ def envs(env_id: str) -> Environment: ...
 def envs(env_id: str | None = None) -> dict[str, Environment] | Environment:
     """Facts read off the live environment: of one by its id, or of all that are listed."""
     if env_id is not None:
-        return Environment.model_validate(get_env_spec(env_id).model_dump())
+        return Environment.model_validate(get_env_spec(env_id_of(env_id)).model_dump())
     return {known: envs(known) for known in list_env_ids()}
 
 
@@ -306,7 +292,7 @@ def check(reward: Reward, env: str | None = None) -> CheckReport:
     from p2p.training.reward_check import check_reward
 
     text = read_reward(reward)
-    config = TrainConfig().in_environment(env or text.env_id or TrainConfig().env_id)
+    config = TrainConfig().in_environment(env_id_of(env or text.env_id or TrainConfig().env_id))
     return check_reward(f"{text.code}\n", config, name=text.name)
 
 

@@ -7,13 +7,13 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from p2p.records.formatting import criterion_results, format_score
+from p2p.training.env_spec import EnvSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from p2p.records.session_view import RunView, SessionView
-    from p2p.training.env_spec import EnvSpec
 
 MAX_VIDEO_BYTES = 20 << 20
 WIDTH, HEIGHT = 360, 120
@@ -82,12 +82,14 @@ def run_page(view: RunView, film: Path | None) -> str:
     return head + curve(view.training_curve, "return") + video(film)
 
 
-def environment_page(spec: EnvSpec) -> str:
-    """An environment: what it observes, and what moves it."""
-    observed = [(each.index, each.name, each.unit, each.description) for each in spec.observation]
-    actions = [(each.index, each.name, each.unit, each.description) for each in spec.actions]
-    return "".join([
-        paragraph(spec.description, spec.env_id),
-        table(("obs", "name", "unit", "meaning"), observed),
-        table(("action", "name", "unit", "meaning"), actions),
-    ])  # fmt: skip
+class Environment(EnvSpec):
+    """An environment's observation, actions, joints, bodies and quantities."""
+
+    def _repr_html_(self) -> str:
+        rows = [(each.index, each.name, each.unit, each.description) for each in self.observation]
+        actions = [(each.index, each.name, each.unit, each.description) for each in self.actions]
+        return "".join([
+            paragraph(self.description, self.env_id),
+            table(("obs", "name", "unit", "meaning"), rows),
+            table(("action", "name", "unit", "meaning"), actions),
+        ])  # fmt: skip

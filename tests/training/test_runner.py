@@ -171,7 +171,7 @@ def test_a_reward_that_hangs_is_stopped_and_named(
     record = IterationRecord(tmp_path / "iter_1")
     code = REWARD.format(body=LATER + "[0 for _ in iter(int, 1)]")
     options = RunOptions(videos=False, stall_seconds=15)
-    with pytest.raises(TrainingFailed, match=r"the reward hangs: .* no progress for 15 s"):
+    with pytest.raises(TrainingFailed, match=r"the reward, in line 3, hangs: .* for 15 s"):
         run_training(small_config, code, record, options=options)
     assert record.derive_status() == "failed"
 
@@ -350,6 +350,7 @@ gym.register("Faulty-v0", entry_point=Faulty, max_episode_steps=30)
         ("pass", "import time; time.sleep(0.2)", "reward", "reward.s calls took [5-9]"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "pass", "environment", "SIGSEGV.* compiled code"),
         ("raise MemoryError", "pass", "environment", "memory limit .* outside of the reward"),
+        ("time.sleep(99)", "pass", "environment", r"environment, in step \(faulty.py:\d+\), hangs"),
     ],
 )
 def test_a_run_names_what_ended_it(
@@ -365,15 +366,17 @@ def test_a_run_names_what_ended_it(
     (tmp_path / "faulty.py").write_text(FAULTY.format(fault=fault))
     monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setenv("P2P_ENV_PATH", str(tmp_path))
-    monkeypatch.setattr("p2p.training.runner.longest_training_s", lambda _: 25.0)
+    limit = 200.0 if "hangs" in message else 25.0
+    monkeypatch.setattr("p2p.training.runner.longest_training_s", lambda _: limit)
     get_settings.cache_clear()
     config = TrainConfig(
         env_id="faulty:Faulty-v0", num_envs=2, num_steps=1000, num_minibatches=2,
         total_timesteps=100_000, num_evals=1,
     )  # fmt: skip
     record = IterationRecord(tmp_path / "iter_1")
+    options = RunOptions(videos=False, stall_seconds=15)
     with pytest.raises(TrainingFailed, match=message) as caught:
-        run_training(config, REWARD.format(body=LATER + in_reward), record, options=QUIET)
+        run_training(config, REWARD.format(body=LATER + in_reward), record, options=options)
     get_settings.cache_clear()
     assert caught.value.kind == kind
     assert record.derive_status() == ("failed" if kind == "reward" else "error")

@@ -159,7 +159,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
     title = f"self-play: {', '.join(env_id for env_id, _, _ in config.games.train)}"
     job_options = JobOptions(cores=body.cores, gpus=body.gpus, nodes=nodes, title=title[:200])
     job = selfplay_job(config, state.runs_dir, job_options)
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.submit(job)
     ensure_scheduler(state.runs_dir)
     return StartSelfPlayResponse(run_id=job.runs[0].folder, job_id=job.job_id)

@@ -6,7 +6,7 @@ Each is a job of the scheduler, and outlives this server.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -58,7 +58,7 @@ from p2p.records.time_left import session_left
 from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import cancel_run_in, ensure_scheduler
-from p2p.session.request import ResumeOptions, command_line, minutes_to_resume
+from p2p.session.request import ResumeOptions, SessionRequest, command_line, minutes_to_resume
 from p2p.session.start import open_config
 from p2p.session.steering import (
     NotPending,
@@ -91,14 +91,21 @@ def list_sessions(state: State, query: Annotated[SessionQuery, Query()]) -> Resp
 @router.post("/sessions", status_code=201)
 def start_session(state: State, wanted: StartSessionRequest) -> StartSessionResponse:
     """Start a session; it runs as soon as there is room."""
-    job_options = JobOptions(priority=wanted.priority, title=wanted.prompt[:200])
+    title = wanted.prompt[:200]
+    return submit_session(state, wanted, lambda: JobOptions(priority=wanted.priority, title=title))
+
+
+def submit_session(
+    state: AppState, wanted: SessionRequest, read_options: Callable[[], JobOptions]
+) -> StartSessionResponse:
+    """Make a session and hand it to the scheduler; raises BadRequest for one that cannot be."""
     try:
-        job = session_job(wanted, state.runs_dir, job_options)
+        job = session_job(wanted, state.runs_dir, read_options())
     except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(str(error)) from error
     except ValueError as error:
         raise BadRequest(describe_errors(error)) from error
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.submit(job)
     ensure_scheduler(state.runs_dir)
     return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
@@ -124,7 +131,7 @@ def resume_session(
     changes.check_models()  # before anything is changed
     try:
         open_config(record, changes, resume=True)
-        with state.store() as store:
+        with state.store(make=True) as store:
             taken = {job.job_id for job in store.jobs(prefix=session_id)}
             number = next(n for n in range(2, 10_000) if f"{session_id}.{n}" not in taken)
             run = session_run(record, state.runs_dir, JobOptions(), run_id=f"{session_id}.{number}")

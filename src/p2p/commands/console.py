@@ -72,7 +72,7 @@ def expected(error: Exception) -> CommandError | None:
     from p2p.scheduler.backends import BackendError
     from p2p.scheduler.store import StoreError
     from p2p.session.stopping import status_of
-    from p2p.training.reward_check import RewardRefused
+    from p2p.training.reward_function import RewardRefused
     from p2p.training.runner import TrainingFailed
 
     match error:

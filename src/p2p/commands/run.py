@@ -197,10 +197,11 @@ def _work(
     """Run the session in this process, with the live view, and report how it ended."""
     from p2p.commands.criteria_editor import edit_criteria
     from p2p.commands.sessions import report
-    from p2p.commands.working import PromptRefused, work_on
+    from p2p.commands.working import work_on
     from p2p.contracts import SessionResult
     from p2p.records.session_view import SessionView
     from p2p.records.statuses import EXIT_CODES, RESUMABLE
+    from p2p.session.request import PromptRefused
     from p2p.session.start import open_config
     from p2p.session.stopping import resume_command
 

@@ -221,9 +221,9 @@ def new_run(
         if (value := options.get(name)) is not None
     }
     fields.setdefault("env_id", file.env_id or TrainConfig().env_id)
-    check_environment(fields["env_id"])
+    env_id = check_environment(fields.pop("env_id"))
     with usage_errors({"preset": "--preset"}, where=f"--config {config}" if config else ""):
-        return run_config(fields.pop("env_id"), fields, preset=preset), file
+        return run_config(env_id, fields, preset=preset), file
 
 
 def _read_object(path: Path) -> dict[str, Any]:

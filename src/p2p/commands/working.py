@@ -9,6 +9,7 @@ from p2p.commands.live import TrainingProgress, in_notebook
 from p2p.commands.session_progress import SessionProgress
 from p2p.scheduler.scheduled_trainer import make_trainer
 from p2p.session.context import accept
+from p2p.session.request import PromptRefused
 from p2p.session.start import run as run_session
 from p2p.session.stopping import StopSwitch
 from unstable.commands import SafeConsole
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import IterationRecord, SessionRecord
     from p2p.session.request import ResumeOptions
     from p2p.training.runner import RunOptions
-
-
-class PromptRefused(Exception):
-    """Nothing can be done with the prompt as it is; the message says what can."""
 
 
 def work_on(

@@ -177,16 +177,20 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 class Store:
-    """The store of a runs folder, made when first opened."""
+    """The store of a runs folder, made when first opened.
 
-    def __init__(self, runs_dir: Path) -> None:
+    Without `make`, nothing is written where there is none: it reads like a new one.
+    """
+
+    def __init__(self, runs_dir: Path, *, make: bool = True) -> None:
         self.runs_dir = runs_dir.absolute()
         self.folder = scheduler_folder(runs_dir)
         self.path = self.folder / "scheduler.sqlite"
         if self.path.is_symlink() or self.folder.is_symlink():
             raise StoreError(f"{self.path} is a link, or behind one: links are not followed")
-        self.connection, is_new = _connect(self.path)
-        if is_new:
+        absent = not make and not self.path.exists()
+        self.connection, is_new = _connect(Path(":memory:") if absent else self.path)
+        if is_new and not absent:
             with suppress(StoreError):  # until somebody wants to run something
                 self.trust()
 
@@ -517,8 +521,7 @@ def _statements(script: str) -> Iterator[str]:
 
 def this_machine() -> NodeConfig:
     """The node that a new store has."""
-    from p2p.scheduler.machine import gpu_numbers
-    from p2p.training.cpu_manager import default_pool
+    from p2p.training.cpu_manager import default_pool, gpu_numbers
 
     try:
         gpus = len(gpu_numbers())

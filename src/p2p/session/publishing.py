@@ -220,7 +220,7 @@ def _head(view: SessionView, result: SessionResult) -> str:
     rule = "a pass needs every required criterion; soft ones only move the score"
     best = view.best
     evidence = describe_evidence(best) if best and result.best_iteration else ""
-    spent = f"; models: {spent_text(result)}" if result.model_calls else ""
+    spent = f"; models: {spent_text(result)}" if result.tokens or result.unanswered else ""
     return "\n".join(
         [
             f"# {_line(view.prompt)}",

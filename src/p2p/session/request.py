@@ -39,6 +39,11 @@ STAND_IN = TrainConfig().env_id
 TRAINING, MODELS, JUDGING, SWITCHES = "Training", "Models and budget", "Judging", "On or off"
 """Panels of the help."""
 
+
+class PromptRefused(Exception):
+    """Nothing can be done with the prompt as it is; the message says what can."""
+
+
 ModelName = Annotated[str, Field(max_length=200)]
 
 

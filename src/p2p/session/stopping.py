@@ -161,7 +161,8 @@ class StopSwitch:
 
     def __init__(self) -> None:
         self.interrupted = False
-        """Whether Ctrl-C asked, or what a notebook sends in its place."""
+        """Whether a signal from outside asked: Ctrl-C, a notebook's interrupt or SIGTERM."""
+        self._woken = False
         self._asked_at: float | None = None
         self._time_is_over = False
         self._ringing = False
@@ -195,6 +196,7 @@ class StopSwitch:
         if self._asked_at is not None:
             return
         if self._has_signals:
+            self._woken = True
             _wake_main_thread()
         else:
             self._asked_at = time.monotonic()
@@ -225,7 +227,7 @@ class StopSwitch:
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         now, stopping = time.monotonic(), self._time_is_over
-        self.interrupted |= number == signal.SIGINT
+        self.interrupted |= not self._woken and not self._ringing
         if self._ringing and number == signal.SIGTERM:
             self._ringing = stopping = False
         elif self._asked_at is None:

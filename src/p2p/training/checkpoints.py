@@ -27,6 +27,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, copy_result, read_arrays, read_result
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import make_single
+from p2p.training.model_files.store import is_model
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
 from p2p.training.policies.sb3_export import save_sb3_zip
@@ -107,7 +108,7 @@ def environment_widths(config: TrainConfig) -> tuple[int, int]:
 
 @cache
 def _widths(env_id: str) -> tuple[int, int]:
-    if is_engine(engine_of(env_id)):
+    if is_engine(engine_of(env_id)) or is_model(env_id):
         from p2p.training.env_spec import get_env_spec
 
         spec = get_env_spec(env_id)

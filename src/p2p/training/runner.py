@@ -7,6 +7,7 @@ in the sandbox; what comes out of there is checked here before it is published.
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -53,6 +54,7 @@ from p2p.training.engines.facts import policy_metadata, surroundings
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError
 from p2p.training.metrics import RunMetrics
+from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
 from p2p.training.video.rendering import RenderQueue
 from p2p.training.worker import choose_backend
@@ -108,7 +110,7 @@ class RunOptions:
     memory_bytes: int = 8 * 2**30
     disk_bytes: int = 4 * 2**30
     stall_seconds: float = 120.0
-    """Without a word from the trainer for so long, the reward is taken to hang."""
+    """Without a word from the trainer for so long, something is taken to hang."""
     lock_patience_s: float = 1.0
     """How long to wait for another process that trains in the same directory."""
     trackers: tuple[str, ...] = ()
@@ -312,6 +314,7 @@ class _Run:
             "reward_code": self.reward_code,
             "folder": str(self.record.work_dir.absolute()),
             "until": self.options.until,
+            "stall_seconds": self.options.stall_seconds,
         }
         try:
             return run_worker(
@@ -338,7 +341,7 @@ class _Run:
                     lambda *_: self._beat(),
                 )
             )
-        engine = surroundings(self.config.engine, folder, self.config.device)
+        engine = surroundings(self.config, folder)
         start = self.record.start_policy_path
         if start.is_file():
             shutil.copyfile(start, folder / START_POLICY)
@@ -414,8 +417,9 @@ class _Run:
         if end.reason == "killed from outside":
             return TrainingKilled("environment", message, end.output_tail)
         if end.reason == "stalled":
+            kind, culprit = find_hanging_code(end.output_tail)
             message = (
-                f"the reward hangs: training made no progress for {self.options.stall_seconds:g} s "
+                f"{culprit} hangs: training made no progress for {self.options.stall_seconds:g} s "
                 f"after step {self.last_step:,}"
             )
         elif end.reason == "wall clock":
@@ -457,6 +461,20 @@ class _Run:
             selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
+
+
+def find_hanging_code(output: str) -> tuple[FailureKind, str]:
+    """What a trainer that fell silent was at, by the stacks that it printed shortly before.
+
+    Where there are none, in a library that keeps all signals and output away, it is the reward.
+    """
+    stacks = output.rpartition("Timeout (")[2]
+    if line := line_in_stack(stacks, DEFAULT_NAME):
+        return "reward", f"the reward, in line {line},"
+    main = re.search(r'File "([^"]+)", line (\d+) in (\S+)', stacks.rpartition("Thread 0x")[2])
+    if main is None:
+        return "reward", "the reward"
+    return "environment", f"the environment, in {main[3]} ({Path(main[1]).name}:{main[2]}),"
 
 
 def _find_compiled_update(config: TrainConfig) -> Path | None:

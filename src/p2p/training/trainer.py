@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
@@ -36,7 +36,7 @@ from p2p.resource_auto import find_best_allocation
 from p2p.sandbox import unsafe_local_flags
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, load_completed_run
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
+from p2p.utils.subprocess_utils import python_command, start_program
 
 POLL_S = 0.25
 WAIT_S = 2.0
@@ -390,7 +390,7 @@ class _CoreWait:
             iteration=self._iteration,
             reason=_wait_reason(self._count, len(self._manager.pool), holders),
             cores=self._count,
-            held={core: holder and holder.model_dump() for core, holder in holders.items()},
+            held={core: holder and asdict(holder) for core, holder in holders.items()},
         )
 
     def end(self) -> None:
@@ -457,17 +457,9 @@ class _Processes:
             *unsafe_local_flags(),
         )  # fmt: skip
         with files.open_log(record.path / "executor.log") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                # The run holds its cores itself: they stay taken if this process dies before it.
-                pass_fds=lease.descriptors,
-                env=from_anywhere({n: os.environ[n] for n in PASSED_VARIABLES if n in os.environ}),
-                cwd=NEUTRAL,
-            )
+            variables = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+            # The run holds its cores itself: they stay taken if this process dies before it.
+            process = start_program(command, variables, log, pass_fds=lease.descriptors)
         lease.sign(process.pid, "/".join(record.path.parts[-3:]))
         with suppress(ProcessLookupError):  # it may have ended already
             os.sched_setaffinity(process.pid, lease.cores)

@@ -31,7 +31,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.settings import get_settings
 from p2p.training.envs.registry import own_folders
 from p2p.training.video.playback import partial_path
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command, start_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -223,20 +223,18 @@ class RenderProcess:
             self._process = self._start(support.backend)
 
     def _start(self, backend: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
+        process = start_program(
             python_command("p2p.training.video.rendering", str(self._limit)),
-            env=from_anywhere(
-                {
-                    **drawing_environment(backend, os.environ),
-                    "PYTHONPATH": _import_path(),
-                    "P2P_ENGINES_DIR": str(get_settings().engines_dir),  # where their models lie
-                }
-            ),
-            cwd=NEUTRAL,
+            {
+                **drawing_environment(backend, os.environ),
+                "PYTHONPATH": _import_path(),
+                # Where models of engines and of files lie.
+                "P2P_ENGINES_DIR": str(get_settings().engines_dir),
+                "P2P_MODELS_DIR": str(get_settings().models_dir),
+            },
+            self._output,
+            errors=self._errors,
             stdin=subprocess.PIPE,
-            stdout=self._output,
-            stderr=self._errors,
-            start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
         )
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it died at once; wait() says of what
