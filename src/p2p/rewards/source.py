@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import linecache
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -66,10 +68,7 @@ def _from_object(reward: Callable[..., object]) -> RewardText:
 
 def _collect(thing: FunctionType | type, name: str, parts: dict[str, str]) -> None:
     """Add the source of a function or class to `parts`, after everything it refers to."""
-    try:
-        source = textwrap.dedent(inspect.getsource(thing))
-    except (OSError, TypeError) as error:
-        raise ValueError(f"the source of {name} is not there ({error}): give a file") from None
+    source = _source_of(thing)
     known = vars(sys.modules[thing.__module__])
     if isinstance(thing, FunctionType):
         known = {**thing.__globals__, **inspect.getclosurevars(thing).nonlocals}
@@ -93,3 +92,16 @@ def _collect(thing: FunctionType | type, name: str, parts: dict[str, str]) -> No
             )
     del parts[name]
     parts[name] = source
+
+
+def _source_of(thing: FunctionType | type) -> str:
+    """The source of a function or class, also of one that was typed into a notebook."""
+    with suppress(OSError, TypeError):
+        return textwrap.dedent(inspect.getsource(thing))
+    # Python looks for a class in its module's file, which a notebook's cells have not.
+    for method in filter(inspect.isfunction, vars(thing).values()):
+        text = "".join(linecache.getlines(method.__code__.co_filename))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef) and node.name == thing.__name__:
+                return textwrap.dedent(ast.get_source_segment(text, node) or "")
+    raise ValueError(f"the source of {thing.__name__} is not there: give a file")
