@@ -16,7 +16,7 @@ def main() -> None:
         "balance the pole", env="InvertedPendulum-v5", model="builtin", iterations=2,
         criteria=sys.argv[1] if len(sys.argv) > 1 else None, judge_episodes=4, num_evals=2,
     )  # fmt: skip
-    print(f"{session.status}: {session.path.name}")
+    print(session.status)
     for criterion in session.criteria:
         print(f"  {criterion.id}: {criterion.score} (measured {criterion.measured or 'nothing'})")
     print(f"policy: {os.path.relpath(session.policy.path)}")

@@ -15,7 +15,7 @@ def main(model: str) -> None:
         "balance the pole in the middle of the rail", env="InvertedPendulum-v5",
         model=model, budget_usd=2.0, iterations=2, judge_episodes=4,
     )  # fmt: skip
-    print(f"{session.status}: {session.path.name}")
+    print(session.status)
     result = session.view.result
     if result is not None:
         print(f"{result.model_calls} calls, ${result.cost_usd:.2f}")
