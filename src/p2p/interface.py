@@ -72,8 +72,9 @@ class Run:
     @property
     def video(self) -> Path | None:
         """The median evaluation episode, of the newest checkpoint that was filmed."""
-        videos = sorted(self.view.videos, key=lambda each: (each.label == "median", each.step or 0))
-        return self.record.videos_dir / videos[-1].name if videos else None
+        videos = [(each.label == "median", each.step or 0, each.name)
+                  for each in self.view.videos if each.drawn]  # fmt: skip
+        return self.record.videos_dir / max(videos)[2] if videos else None
 
     @property
     def policy(self) -> TrainedPolicy:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Self
 
 from p2p.contracts import Category, CriterionScore, Record, Score
+from p2p.records.loop_files import MOST_TRIES
 
 if TYPE_CHECKING:
     from p2p.contracts import Criterion
@@ -94,5 +95,9 @@ def describe_evidence(iteration: IterationView) -> str:
     if confirmation is not None:
         policy = "that policy " if parts else ""
         held = "held" if confirmation.passed else "did not hold"
-        parts.append(f"{policy}{held} on {count(len(confirmation.rollouts), 'unseen episode')}")
+        known = iteration.record.confirmation_tries.read()
+        tries = len(known.tries) if known else 1
+        which = f" (try {tries} of at most {MOST_TRIES})" if tries > 1 else ""
+        episodes = count(len(confirmation.rollouts), "unseen episode")
+        parts.append(f"{policy}{held} on {episodes}{which}")
     return "; ".join(parts)
