@@ -127,7 +127,7 @@ class Ours:
         )  # fmt: skip
         self.batch: list[Step] = []
 
-    def get_batch(self, size: int, *, whole_games: bool = False) -> list[Step]:  # noqa: ARG002
+    def get_batch(self, size: int, **_: bool) -> list[Step]:
         return self.batch[:size]
 
     def update(self, steps: list[Step]) -> float:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 from unstable.engines import Completion, EngineError, Sampling, make_engine
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
-from unstable.utils.handles import call_within, inside_ray_actor, send
+from unstable.utils.handles import call_within, inside_ray_actor, make_actor_class, send
 from unstable.utils.logging import setup_logger
 
 REPORT_SECONDS = 5.0
@@ -468,16 +468,16 @@ def start_actors(
         return ActorPool([actor], timeouts=timeouts)
     import ray
 
-    import unstable
-
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     gpus = int(resources.get("GPU", 0))
     if 0 < gpus < num_actors:
         raise ValueError(f"num_actors is {num_actors}, but the cluster has {gpus} GPUs")
 
+    actor_class = make_actor_class(VLLMActor)
+
     def make(slot: int) -> VLLMActor:
         # No CPU beside the GPU: an engine waits for its GPU, and cores may be fewer than engines.
-        actor: VLLMActor = unstable.VLLMActor.options(num_cpus=0, num_gpus=1 if gpus else 0).remote(
+        actor: VLLMActor = actor_class.options(num_cpus=0, num_gpus=1 if gpus else 0).remote(
             dict(config), tracker=tracker, name=f"actor-{slot}", adapters=model_pool
         )
         return actor

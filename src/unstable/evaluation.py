@@ -13,7 +13,7 @@ from unstable.core import outcome
 Z_95 = 1.959963984540054
 
 
-def iteration(ckpt_uid: str) -> float:
+def parse_iteration(ckpt_uid: str) -> float:
     """Which checkpoint it is, counted by the learner; a name without a number is the oldest."""
     match = re.fullmatch(r"ckpt-(-?\d+)", ckpt_uid)
     return float(match[1]) if match else -math.inf

@@ -18,7 +18,7 @@ from unstable.core import (
     Trajectory,
     derived_seed,
 )
-from unstable.evaluation import iteration
+from unstable.evaluation import parse_iteration
 from unstable.games.players import FIRST_CHECKPOINT
 from unstable.model_pool import ModelPool
 from unstable.utils.handles import call_within
@@ -235,7 +235,7 @@ class Matchmaker:
                 raise LookupError(f"the pool does not know {uid!r}")
             self._models[uid] = model
         path_or_name, kind = self._models[uid]
-        version = int(max(iteration(uid), UNKNOWN_VERSION))
+        version = int(max(parse_iteration(uid), UNKNOWN_VERSION))
         return AgentSpec(kind, path_or_name, template, self._extraction, version)
 
 

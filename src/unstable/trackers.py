@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from unstable.core import BaseTracker, Trajectory, outcome
-from unstable.evaluation import Evaluation, iteration, wilson
+from unstable.evaluation import Evaluation, parse_iteration, wilson
 from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import call, inside_ray_actor, locked
 from unstable.utils.logging import is_news, one_line, setup_logger
@@ -153,7 +153,7 @@ class Tracker(BaseTracker):
         self._evaluations[key].add(rewards, player_id, invalid=invalid)
         prefix = f"evaluation-{env_id} against {opponent}" if apart else f"evaluation-{env_id}"
         _, shown = self._shown.setdefault(prefix, (opponent, ckpt_uid))
-        if iteration(ckpt_uid) > iteration(shown):
+        if parse_iteration(ckpt_uid) > parse_iteration(shown):
             self._forget(f"{prefix}/")
             self._shown[prefix] = (opponent, shown := ckpt_uid)
         if ckpt_uid == shown:  # games of older ones are still in flight: they count for those

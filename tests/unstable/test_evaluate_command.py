@@ -16,7 +16,7 @@ from small_run import new_run
 
 from unstable.actor import VLLMActor
 from unstable.cli import main
-from unstable.commands.train import evaluation_words
+from unstable.console import describe_evaluation
 from unstable.dashboard.sources import RunFiles
 from unstable.engines import Sampling
 from unstable.games import GameRunner
@@ -201,7 +201,7 @@ def test_a_run_reports_both_opponents_and_the_exploitability(tmp_path: Path) -> 
     assert 0 < before["exploitability"] <= 1
     assert after[0]["exploitability"] == after[1]["exploitability"] != before["exploitability"]
     said = f"exploitability {before['exploitability']:.3f}"
-    assert said in evaluation_words(before)
+    assert said in describe_evaluation(before)
     lines = map(json.loads, (folder.path / "metrics.jsonl").read_text().splitlines())
     metrics = {name: value for line in lines for name, value in line.items()}
     assert metrics[f"evaluation-{KUHN}/Exploitability"] == after[0]["exploitability"]

@@ -12,12 +12,12 @@ import pytest
 from small_run import new_run
 
 from unstable.cli import main
-from unstable.commands.models import find_model
 from unstable.config import ConfigError, RunConfig, load_config, recipe
 from unstable.core import Trajectory, outcome
 from unstable.evaluation import Evaluation
 from unstable.games import GameError, GameRunner
 from unstable.games.players import RandomLegal, play
+from unstable.models import find_model
 from unstable.run.parts import with_games
 from unstable.run.start import start
 from unstable.tiny import WarmUp, make_tiny

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from unstable.commands import CommandError, UsageError
-from unstable.commands.models import ModelFolder, find_model
 from unstable.commands.play import AnswerOptions, Person, find_new_text, make_opponents
-from unstable.config import make_config
+from unstable.config import ConfigError, make_config
 from unstable.games import GameRunner
+from unstable.models import ModelFolder, find_model
 from unstable.run import RunFolder
 
 OPTIONS = AnswerOptions(temperature=0.0, max_tokens=8)
@@ -51,7 +51,7 @@ def test_a_run_knows_how_its_model_is_asked(run, tmp_path):
     assert (found.env_id, found.template, found.extraction) == ("Nim-v0-train", "qwen3-zs", "raw")
     assert not found.short_boards
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UsageError, match=r"config\.json"):
+    with pytest.raises(ConfigError, match=r"config\.json"):
         find_model(tmp_path)
 
 
@@ -67,7 +67,7 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path, name, text, said):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(ConfigError, match=said):
         find_model(tmp_path)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from small_run import learned_steps, new_run
 
-from unstable.commands.models import find_model
-from unstable.commands.train import TrainingBar
+from unstable.console import TrainingBar
 from unstable.evaluation import Evaluation
+from unstable.models import find_model
 from unstable.run.progress import best_evaluated, settled_evaluations
 from unstable.run.start import start
 

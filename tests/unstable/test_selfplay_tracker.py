@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from unstable.commands.train import evaluation_words
+from unstable.console import describe_evaluation
 from unstable.core import BaseTracker, Trajectory, outcome
 from unstable.evaluation import Evaluation, wilson
 from unstable.trackers import Tracker
@@ -92,7 +92,7 @@ def test_a_player_alone_has_a_reward_and_no_win_rate(tmp_path):
     (row,) = made.get_evaluations()
     shares = (row["players"], row["win_rate"], row["loss_rate"], row["invalid_rate"])
     assert shares == pytest.approx((1, 1 / 3, 1 / 3, 1 / 3))
-    words = evaluation_words(row)
+    words = describe_evaluation(row)
     assert "reward 0.083 ± 0.583" in words
     assert "won" not in words
 

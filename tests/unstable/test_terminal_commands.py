@@ -21,6 +21,7 @@ import pytest
 
 from unstable.commands import UsageError
 from unstable.commands.play import play
+from unstable.config import ConfigError
 from unstable.trackers import Tracker
 
 SECONDS = 90.0
@@ -221,5 +222,5 @@ def test_a_game_that_cannot_be_played_is_said(tmp_path, monkeypatch, who, option
     monkeypatch.chdir(tmp_path)
     for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises((UsageError, ConfigError), match=said):
         play(who, **options)

@@ -33,7 +33,7 @@ from p2p.contracts import describe_errors
 from p2p.files import lines_backward, parse_line
 from p2p.scheduler.controllers import JobOptions, selfplay_job
 from p2p.scheduler.service import ensure_scheduler
-from unstable.commands import UsageError, require_selfplay
+from unstable.config import ConfigError, require_selfplay
 from unstable.dashboard import View
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
 
 def _asked(path: Path) -> RunConfig | None:
     """What a run was asked to do; None: its file is of another version, or broken."""
-    from unstable.config import ConfigError
     from unstable.run import RunFolder
 
     try:
@@ -107,7 +106,7 @@ def selfplay_options() -> SelfPlayOptions:
     """The games, opponents and models of a run that is started here."""
     try:
         require_selfplay()
-    except UsageError as error:
+    except ConfigError as error:
         return SelfPlayOptions(missing=str(error))
     from unstable.games.players import FIRST_CHECKPOINT, PLAYERS
 
@@ -136,7 +135,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
         if opponent not in options.opponents:
             known = ", ".join(options.opponents)
             raise BadRequest(f"opponents: {opponent!r} is none of {known}; others: unstable train")
-    from unstable.config import ConfigError, load_config, recipe
+    from unstable.config import load_config, recipe
     from unstable.run.parts import check, with_games
 
     # The recipe's name is that of its game.

@@ -24,14 +24,14 @@ from unstable.commands import (
     err,
     out,
     print_json,
-    require_selfplay,
 )
-from unstable.commands.models import ModelFolder, find_model
+from unstable.config import require_selfplay
 from unstable.core import AgentSpec, PlaySpec, outcome
 from unstable.engines import EngineError, Sampling
 from unstable.games import GameError, GameRunner
 from unstable.games.players import PLAYERS, RandomLegal
 from unstable.games.rules import legal_moves
+from unstable.models import ModelFolder, find_model
 from unstable.utils.logging import printable
 
 if TYPE_CHECKING:

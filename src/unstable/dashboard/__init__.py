@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from unstable.evaluation import iteration
+from unstable.evaluation import parse_iteration
 from unstable.utils.logging import printable
 
 CURVE_ORDER = ("loss", "grad", "reward", "kl", "entropy", "ratio", "clip", "value", "lr")
@@ -237,7 +237,7 @@ def _curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
 def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
     """By environment and opponent; the newest checkpoint is the last."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for evaluation in sorted(evaluations, key=lambda one: iteration(one["ckpt_uid"])):
+    for evaluation in sorted(evaluations, key=lambda one: parse_iteration(one["ckpt_uid"])):
         if evaluation["games"]:
             groups.setdefault((evaluation["env_id"], evaluation["opponent"]), []).append(evaluation)
     return tuple(
@@ -263,7 +263,7 @@ def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
 
 def _checkpoint_rate(evaluation: Mapping[str, Any]) -> CheckpointRate:
     uid = evaluation["ckpt_uid"]
-    number = iteration(uid)
+    number = parse_iteration(uid)
     return CheckpointRate(
         ckpt_uid=uid,
         # What the learner starts from is numbered -1.

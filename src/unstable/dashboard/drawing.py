@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstable.dashboard import Curve, Gpu, Number, RatingRow, View, WinRate
-from unstable.evaluation import iteration
+from unstable.evaluation import parse_iteration
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 BLANK_AND_BLOCKS = f" {BLOCKS}"
@@ -222,7 +222,7 @@ def draw_matches(view: View, width: int, _: int) -> RenderableType:
     most = view.matches[0].games
     room = max(1, (width - names - 4) // (_count(most, most).cell_len + 1))
     busiest = sorted(played, key=lambda uid: -played[uid])[: min(room, MAX_PLAYERS)]
-    busiest.sort(key=iteration)
+    busiest.sort(key=parse_iteration)
     games = {frozenset((m.first, m.second)): m.games for m in view.matches}
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", justify="right", style="dim")

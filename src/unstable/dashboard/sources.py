@@ -149,10 +149,7 @@ class RunFiles:
             raise SourceError(f"{self.run} is gone")
         info["learner"] = self._learner
         info["step"] = max(self._step, info.get("step") or 0)
-        info["evaluation"] = [
-            {**e.summary(), "exploitability": self._exploitability.get((e.ckpt_uid, e.env_id))}
-            for e in self._evaluations.values()
-        ]
+        info["evaluation"] = self._summaries()
         info.setdefault("run_name", self.run.name)
         used_now = info.get("gpu_tok_s") and time.time() - written < RECENT
         status = RunFolder(self.run).seen_status()
@@ -163,6 +160,17 @@ class RunFiles:
             status=None if status is None else asdict(status),
         )
         return replace(view, seconds_left=self._seconds_left(view))
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Return a row by checkpoint, game and opponent, from the games on disk."""
+        self._read_games()
+        return self._summaries()
+
+    def _summaries(self) -> list[dict[str, Any]]:
+        return [
+            {**e.summary(), "exploitability": self._exploitability.get((e.ckpt_uid, e.env_id))}
+            for e in self._evaluations.values()
+        ]
 
     def _seconds_left(self, view: View) -> float | None:
         if view.status != "running" or view.updates is None or len(self._updated) < 2:

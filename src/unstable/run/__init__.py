@@ -79,7 +79,7 @@ class RunFolder:
         config = self.config()
         if trusted:
             return config
-        if names := own_parts(config):
+        if names := list_own_parts(config):
             raise ConfigError(
                 f"{self.path} names code that would run as you: {', '.join(names)[:200]}. Look at "
                 "it, in the modules and the folders of import_path, then add --trust"
@@ -171,7 +171,7 @@ def _lock_within(seconds: float, descriptor: int) -> bool:
             return True
 
 
-def own_parts(config: RunConfig) -> list[str]:
+def list_own_parts(config: RunConfig) -> list[str]:
     """What a configuration names that is code: modules to import, and `my_module:name`."""
 
     def strings(value: Any) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from unstable.config import ConfigError, RunConfig
 from unstable.run import RunFolder, state_step
-from unstable.run.parts import Parts, begin, make_parts, prepare, refusals_are_mistakes
+from unstable.run.parts import Parts, begin, make_parts, refusals_are_mistakes, register_own_parts
 from unstable.run.progress import (
     Progress,
     ReportProgress,
@@ -29,7 +29,7 @@ from unstable.run.progress import (
     save_state,
     settled_evaluations,
 )
-from unstable.utils.handles import send
+from unstable.utils.handles import make_actor_class, send
 
 MISTAKES = ("KeyError", "LookupError", "ValueError")
 """What parts raise when they are made is a mistake in the configuration, if it is one of these."""
@@ -118,7 +118,7 @@ def train_on_ray(
 def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
     states = folder.states()
     with refusals_are_mistakes():
-        prepare(config)
+        register_own_parts(config)
     with named_failures():
         parts = _make_actors(config, folder, model, state_step(states[-1]) if states else -1)
     try:
@@ -143,8 +143,6 @@ def _make_actors(config: RunConfig, folder: RunFolder, model: str, resume_step: 
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    import unstable
-
     here = ray.get_runtime_context().get_node_id()
     learner_gpus = min(1, _check_gpus(config))
 
@@ -160,7 +158,7 @@ def _make_actors(config: RunConfig, folder: RunFolder, model: str, resume_step: 
             "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=is_learner),
             **_own_modules(config),
         }
-        return getattr(unstable, kind.__name__).options(**options).remote(**arguments)
+        return make_actor_class(kind).options(**options).remote(**arguments)
 
     return make_parts(config, folder, model, resume_step, make)
 

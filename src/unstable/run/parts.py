@@ -125,7 +125,7 @@ def check(config: RunConfig) -> None:
         ConfigError: with the field, and what to do.
     """
     with refusals_are_mistakes():
-        prepare(config)
+        register_own_parts(config)
         _check_batches(config, make_algorithm(config))
         _check_games(config)
         buffer = StepBuffer(**buffer_arguments(config))
@@ -141,7 +141,7 @@ def check(config: RunConfig) -> None:
         raise ConfigError(f"model: there is no folder {config.model}")
 
 
-def prepare(config: RunConfig) -> None:
+def register_own_parts(config: RunConfig) -> None:
     """Make the parts of one's own known in this process. Raises ValueError: one is not there."""
     search_in(config.import_path)
     load_plugins(config.plugins)

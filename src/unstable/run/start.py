@@ -21,7 +21,7 @@ from unstable.games import GameError
 from unstable.learners.policy import choose_device, choose_dtype, load_base, sharing_weights
 from unstable.learners.standard_learner import StandardLearner
 from unstable.run import RunFolder, SelfPlayStatus, Status, state_step
-from unstable.run.parts import Parts, begin, make_parts, prepare, refusals_are_mistakes
+from unstable.run.parts import Parts, begin, make_parts, refusals_are_mistakes, register_own_parts
 from unstable.run.progress import (
     LEARNER,
     Progress,
@@ -34,6 +34,7 @@ from unstable.run.progress import (
     settled_evaluations,
     write_json_states,
 )
+from unstable.utils.handles import run_coroutine
 from unstable.utils.logging import logging_to
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ async def train_by_turns(
     """
     states = folder.states()
     with refusals_are_mistakes():
-        prepare(config)
+        register_own_parts(config)
         resume_step = state_step(states[-1]) if states else -1
         parts = make_parts(config, folder, model, resume_step, partial(_make_part, config))
     step = 0
@@ -136,7 +137,7 @@ async def train_overlapping(
     """
     states = folder.states()
     with refusals_are_mistakes():
-        prepare(config)
+        register_own_parts(config)
         parts, actor = make_sharing_parts(
             config, folder, model, state_step(states[-1]) if states else -1
         )
@@ -335,10 +336,8 @@ def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgr
         from unstable.run.on_ray import train_on_ray
 
         return train_on_ray(config, folder, model, report)
-    if config.mode == "overlap":
-        return asyncio.run(train_overlapping(config, folder, model, report))
-
-    return asyncio.run(train_by_turns(config, folder, model, report))
+    train = train_overlapping if config.mode == "overlap" else train_by_turns
+    return run_coroutine(train(config, folder, model, report))
 
 
 def _end_status(error: BaseException) -> Status:

@@ -1,4 +1,4 @@
-"""Call a part of the run, an object here or a Ray actor elsewhere; and slow calls, in threads.
+"""Call the parts of a run, as objects or as Ray actors; and run slow calls in threads.
 
 A part is typed as its plain class either way, so that calls are checked: `call(pool.sample, uid)`.
 """
@@ -9,8 +9,8 @@ import asyncio
 import inspect
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, wait
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -59,6 +59,58 @@ def inside_ray_actor() -> bool:
     if ray is None or not ray.is_initialized():
         return False
     return ray.get_runtime_context().get_actor_id() is not None
+
+
+def make_actor_class(plain: type) -> Any:
+    """Return the Ray actor of a class, with its RAY_OPTIONS and CARRIED attributes.
+
+    An actor's process imports the class anew: what was set on the actor class here is passed as the
+    argument that CARRIED names.
+    """
+    import ray
+
+    options = getattr(plain, "RAY_OPTIONS", {})
+    actor_class: Any = ray.remote(**options)(plain) if options else ray.remote(plain)
+    carried: dict[str, str] = getattr(plain, "CARRIED", {})
+    start = actor_class._remote  # noqa: SLF001 - shared by `remote` and `options(...).remote`
+
+    def start_with_attributes(
+        args: Any = None, kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
+        values = {argument: getattr(actor_class, name) for name, argument in carried.items()}
+        return start(args=args, kwargs=values | (kwargs or {}), **options)
+
+    if carried:
+        actor_class._remote = start_with_attributes  # noqa: SLF001
+    return actor_class
+
+
+def run_coroutine(main: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine to its end, also where an event loop is running, as in a notebook.
+
+    There it runs in a thread of its own. An interrupt cancels it, and is raised when it has ended.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main)
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+
+    async def run() -> R:
+        task = asyncio.current_task()
+        assert task is not None
+        started.set_result((asyncio.get_running_loop(), task))
+        return await main
+
+    with ThreadPoolExecutor(1, "run") as thread:
+        ended = thread.submit(asyncio.run, run())
+        try:
+            return ended.result()
+        except KeyboardInterrupt:
+            loop, task = started.result()
+            loop.call_soon_threadsafe(task.cancel)
+            wait([ended])
+            raise
 
 
 class Lockable(Protocol):
