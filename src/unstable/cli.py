@@ -96,7 +96,7 @@ def _fail(error: CommandError, command_line: Sequence[str]) -> NoReturn:
 
 
 def terminal_main() -> None:
-    """Entry point of `unstable-terminal`: the same as `unstable terminal`."""
+    """Run `unstable terminal`; entry point of `unstable-terminal`."""
     main(["terminal", *sys.argv[1:]])
 
 

@@ -1,4 +1,4 @@
-"""What a run is made of: everything `unstable train` reads, with its defaults.
+"""The configuration of a run, with its defaults.
 
 A file is TOML with the same names; a name that is not here is an error.
 """
@@ -61,7 +61,7 @@ class GamesConfig(_Section):
     action_extraction: str = "default"
     filter_opponent_invalid: bool = False
     random_opening_moves: Count = 0
-    """Games begin with up to so many random legal moves that nobody is taught."""
+    """Games begin with up to so many random legal moves that are not trained on."""
     group_size: Positive = 1
     """Games that begin alike, for algorithms that compare within a group."""
 
@@ -134,7 +134,7 @@ class LoraConfig(_Section):
 
 
 class LearnerConfig(_Section):
-    """How it learns; further arguments of StandardLearner go into `options`."""
+    """Settings of the learner; further arguments of StandardLearner go into `options`."""
 
     algorithm: str = "Reinforce"
     algorithm_options: Options = {}
@@ -146,7 +146,7 @@ class LearnerConfig(_Section):
 
 
 class TemplateConfig(_Section):
-    """How a model is asked: a prompt template of your own, named `[templates.<name>]`."""
+    """A prompt template of your own, named `[templates.<name>]`."""
 
     instruction: str = ""
     """What the model is told beside the observation."""
@@ -213,7 +213,7 @@ class RunConfig(_Section):
 
 
 def recipe(model: str | None) -> Path:
-    """The configuration that a model is trained with unless another one is named."""
+    """Return the configuration that a model is trained with by default."""
     name = "smollm2.toml" if model == "smollm2" else "tictactoe.toml"
     return Path(__file__).parent / "recipes" / name
 

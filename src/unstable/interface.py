@@ -74,17 +74,19 @@ def train(
     require_selfplay()
     chosen = read_config(config, overrides)
     env_ids, opponents = _as_tuple(game), _as_tuple(opponent)
-    run = Run(new_run_dir(Path(chosen.output_dir).absolute(), chosen.name))
+    output_dir = Path(chosen.output_dir).absolute()
+    kept = output_dir if output_dir.exists() else output_dir.parent
+    run = Run(new_run_dir(output_dir, chosen.name))
     if not quiet:
         err.print(f"run: {run.path}\n{describe_plan(chosen, env_ids)}", soft_wrap=True)
     try:
-        from unstable.run.parts import check, with_games
+        from unstable.run.parts import check, replace_games
 
-        chosen = with_games(chosen, env_ids, opponents, players)
+        chosen = replace_games(chosen, env_ids, opponents, players)
         check(chosen)
         run.train(chosen, quiet=quiet)
     finally:
-        run.remove_if_empty()
+        run.remove_if_empty(kept)
     return run
 
 
@@ -236,14 +238,16 @@ class Run:
 
         return export_checkpoint(self.path, self.checkpoint, Path(folder), merge=merge)
 
-    def remove_if_empty(self) -> None:
-        """Remove the folder of a run that was refused, and folders above it that it left empty."""
+    def remove_if_empty(self, kept: Path) -> None:
+        """Remove the folder of a run that was refused, and empty folders above it up to `kept`."""
         folder = RunFolder(self.path)
         if folder.states() or folder.status() is not None:
             return
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
-            for parent in list(self.path.parents)[:3]:
+            for parent in self.path.parents:
+                if parent == kept:
+                    break
                 parent.rmdir()
 
     def __repr__(self) -> str:
@@ -338,14 +342,14 @@ def _choose_games(
     model: ModelFolder, config: RunConfig, env_ids: Sequence[str], players: int | None
 ) -> tuple[EnvTriple, ...]:
     from unstable.games import GameError
-    from unstable.games.players import fewest_players
+    from unstable.games.players import find_fewest_players
 
     known = {env_id: (n, template) for env_id, n, template in config.games.evaluated}
     chosen = []
     for env_id in env_ids or known:
         trained, template = known.get(env_id, (model.players.get(env_id), model.template))
         try:
-            chosen.append((env_id, players or trained or fewest_players(env_id), template))
+            chosen.append((env_id, players or trained or find_fewest_players(env_id), template))
         except GameError as error:
             raise ConfigError(f"game {env_id}: {error}") from error
     return tuple(chosen)
@@ -356,7 +360,7 @@ async def _evaluate(model: ModelFolder, config: RunConfig) -> list[dict[str, Any
     from unstable.collector import Collector
     from unstable.games.rules import BOARDS, game_name
     from unstable.model_pool import ModelPool
-    from unstable.run.parts import BASE_ITERATION, collector_arguments, refusals_are_mistakes
+    from unstable.run.parts import BASE_ITERATION, collector_arguments, raise_config_errors
     from unstable.utils.logging import quiet_transformers
 
     quiet_transformers()
@@ -364,7 +368,7 @@ async def _evaluate(model: ModelFolder, config: RunConfig) -> list[dict[str, Any
     pool.add_checkpoint(None, model.step if model.adapter is None else BASE_ITERATION)
     if model.adapter is not None:
         pool.add_checkpoint(model.adapter, model.step)
-    with refusals_are_mistakes():
+    with raise_config_errors():
         arguments = collector_arguments(config, model.model) | {"training_envs": ()}
         if not all(game_name(env_id) in BOARDS for env_id, *_ in config.games.evaluated):
             # Games without a short board are shown as text, also to a model that reads bytes.

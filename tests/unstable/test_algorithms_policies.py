@@ -11,7 +11,7 @@ from learner_parts import ENV, make_steps
 
 from unstable import algorithms
 from unstable.algorithms import A2C, GRPO, PPO, RLOO, DrGRPO, Reinforce
-from unstable.algorithms.policy_gradient import Sample, mini_batches, to_sample
+from unstable.algorithms.policy_gradient import Sample, split_mini_batches, to_sample
 from unstable.core import Step
 from unstable.learners.policy import load_policy
 
@@ -77,17 +77,17 @@ def test_without_a_prompt_the_first_token_is_given(tokenizer):
 def test_mini_batches_lose_nothing_and_keep_their_bounds(tokenizer):
     samples = [to_sample(one, tokenizer) for one in make_steps(50)]
     for at_least, room in ((1, 40), (7, None), (3, 30), (1, 1)):
-        parts = mini_batches(samples, at_least, room)
+        parts = split_mini_batches(samples, at_least, room)
         assert sorted(map(id, samples)) == sorted(id(s) for part in parts for s in part)
         assert all(len(part) >= at_least for part in parts[:-1])
         for part in parts:
             assert len(part) <= at_least or sum(len(s.tokens) for s in part) <= (room or 0)
-    assert len(mini_batches(samples, 1, None)) == 50
+    assert len(split_mini_batches(samples, 1, None)) == 50
 
 
 def test_equal_sequences_take_room_once(tokenizer):
     samples = [to_sample(step(), tokenizer) for _ in range(20)]
-    assert len(mini_batches(samples, 1, 5)) == 1
+    assert len(split_mini_batches(samples, 1, 5)) == 1
 
 
 def ready(algorithm: Any, folder: str, **options: Any) -> Any:

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from unstable.engines import Completion, Sampling
 from unstable.engines import attention as varlen
-from unstable.engines.decoder import GraphReplay, _Recorded, rounded_up
+from unstable.engines.decoder import GraphReplay, _Recorded, round_up_size
 from unstable.engines.transformers_engine import TransformersEngine
 
 CPU = torch.device("cpu")
@@ -165,7 +165,7 @@ def test_recorded_steps_give_what_the_model_gives(tmp_path: Path):
 
 @pytest.mark.parametrize("wanted", [*range(1, 70), 500, 1023, 1025])
 def test_few_sizes_waste_little(wanted: int):
-    size = rounded_up(wanted, 8)
+    size = round_up_size(wanted, 8)
     assert wanted <= size <= max(8, 1.5 * wanted)
     assert size in {base * power for base in (8, 12) for power in (1, 2, 4, 8, 16, 32, 64, 128)}
 

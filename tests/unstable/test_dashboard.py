@@ -35,7 +35,7 @@ from unstable.dashboard import (
     View,
     make_view,
 )
-from unstable.dashboard.drawing import PANELS, headline, snapshot, sparkline
+from unstable.dashboard.drawing import PANELS, draw_headline, draw_snapshot, draw_sparkline
 from unstable.dashboard.sources import RunFiles, Tail
 from unstable.run import RunFolder, SelfPlayStatus
 from unstable.terminal_interface import Dashboard
@@ -119,13 +119,13 @@ def test_a_model_that_writes_escape_codes_moves_no_cursor(tmp_path):
     view = make_view(tracker(tmp_path).get_interface_info())
     assert "[4]" in view.latest_game
     assert "\x1b" not in view.latest_game
-    assert "\x1b[2J" not in shown(snapshot(view, 120))
+    assert "\x1b[2J" not in shown(draw_snapshot(view, 120))
 
 
 def test_nothing_is_needed_for_a_view():
     view = make_view({})
     assert view == View(run_name="", step=0)
-    text = shown(snapshot(view, 80))
+    text = shown(draw_snapshot(view, 80))
     assert text.count("nothing yet") == len(PANELS)
 
 
@@ -142,7 +142,7 @@ def test_panels_keep_to_their_width(tmp_path, width):
 
 def test_what_is_drawn_has_the_numbers(tmp_path):
     view = make_view(tracker(tmp_path).get_interface_info(), gpus=(GPU,))
-    text = shown(snapshot(view, 120))
+    text = shown(draw_snapshot(view, 120))
     for expected in (
         "300 tok/s", "2 running", "1 queued", "0.3333", "not finite", "100.0% (34% to 100%)",
         "30.0 ± 2.0", "GPU 0", "50% busy", "10 of 80 GiB", "1-gram", "collector/failed",
@@ -157,7 +157,7 @@ def test_what_is_drawn_has_the_numbers(tmp_path):
     st.integers(1, 4),
 )
 def test_sparklines_are_never_wider_or_higher_than_asked(values, width, height):
-    lines = sparkline(values, width, height).split("\n")
+    lines = draw_sparkline(values, width, height).split("\n")
     assert all(len(line) <= width for line in lines)
     assert len(lines) in (1, height)
 
@@ -174,11 +174,11 @@ def test_gpus_are_read_from_nvidia_smi():
 
 def test_a_machine_without_nvidia_smi_has_no_gpus(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus.local_gpus() == ()
+    assert gpus.read_gpus() == ()
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'Failed to initialize NVML' >&2; exit 9\n")
     tool.chmod(0o755)
-    assert gpus.local_gpus() == ()
+    assert gpus.read_gpus() == ()
 
 
 VIEW = View(
@@ -432,7 +432,7 @@ def test_a_run_says_how_it_ended(tmp_path):
     folder.write_status(SelfPlayStatus("failed", 3, 40, "no space left"))
     view = RunFiles(folder.path).fetch()
     assert (view.status, view.updates, view.message) == ("failed", 40, "no space left")
-    said = headline(view, now=view.written).plain
+    said = draw_headline(view, now=view.written).plain
     assert said == "run  step 3 of 40  games 0  failed  written 0 s ago  no space left"
 
 

@@ -25,10 +25,10 @@ from unstable.games.solve import (
     Deal,
     Decision,
     Policy,
-    best_response,
+    best_response_value,
     exploitability,
-    game_tree,
-    positions,
+    list_positions,
+    make_game_tree,
 )
 from unstable.run.start import start
 from unstable.tiny import WarmUp, make_tiny
@@ -94,11 +94,11 @@ KUHN = "KuhnPoker-v0-train"
 
 @pytest.fixture(scope="module")
 def root() -> Deal:
-    return game_tree(KUHN)
+    return make_game_tree(KUHN)
 
 
 def policy_of(root: Deal, rule: Callable[[tuple[str, ...]], dict[str, float]]) -> Policy:
-    return {position: rule(moves) for position, moves in positions(root).items()}
+    return {position: rule(moves) for position, moves in list_positions(root).items()}
 
 
 def some_policy(root: Deal, seed: int, legal: float = 1.0) -> Policy:
@@ -136,7 +136,7 @@ def test_who_never_folds_gives_nothing_away_and_who_always_does_all(root: Deal) 
 
 def test_no_strategy_does_better_than_the_best_response(root: Deal) -> None:
     policy = some_policy(root, 1, legal=0.95)
-    best = [best_response(root, policy, seat) for seat in (0, 1)]
+    best = [best_response_value(root, policy, seat) for seat in (0, 1)]
     for seed in range(4):
         rng = random.Random(seed)
         pure = policy_of(root, lambda moves: {rng.choice(moves): 1.0})  # noqa: B023
@@ -145,7 +145,7 @@ def test_no_strategy_does_better_than_the_best_response(root: Deal) -> None:
     bold = policy_of(root, lambda moves: {moves[1]: 1.0})
     # Betting and calling is a best response to those who fold: there its value is reached.
     folds = policy_of(root, lambda moves: {moves[0]: 0.5, moves[1]: 0.5})
-    assert value(root, (bold, folds)) == pytest.approx(best_response(root, folds, 0))
+    assert value(root, (bold, folds)) == pytest.approx(best_response_value(root, folds, 0))
     assert exploitability(root, some_policy(root, 2)) > 0.05
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from unstable.core import outcome
 from unstable.games import GameError, GameRunner
-from unstable.games.players import RandomLegal, fewest_players, game_ids, play, probe
+from unstable.games.players import RandomLegal, find_fewest_players, list_game_ids, play, probe
 from unstable.games.rules import BOARDS, LEGAL_MOVES, compact_view
 from unstable.reward_transformations import WinDrawLossFormatter
 
@@ -21,7 +21,7 @@ WITH_DICE = ["KuhnPoker-v0-train", "LiarsDice-v0-train", "PigDice-v0-train", "Po
 
 
 def start(env_id: str, seed: int) -> tuple[GameRunner, list[RandomLegal]]:
-    seats = fewest_players(env_id)
+    seats = find_fewest_players(env_id)
     players = [RandomLegal(seed * seats + seat) for seat in range(seats)]
     return GameRunner(env_id, seats, seed), players
 
@@ -155,7 +155,7 @@ def test_with_three_players_the_game_goes_on_without_who_was_invalid():
 
 def test_a_move_of_nonsense_never_hangs_a_game():
     for env_id in GAMES:
-        game = GameRunner(env_id, fewest_players(env_id), 0, max_moves=200)
+        game = GameRunner(env_id, find_fewest_players(env_id), 0, max_moves=200)
         while not game.done:
             game.observe()
             game.step("\\boxed{ \x00 [")
@@ -201,7 +201,7 @@ def test_a_short_board_is_the_same_from_both_seats():
 @pytest.mark.parametrize("name", BOARDS)
 def test_games_can_be_played_on_short_boards(name):
     env_id = f"{name}-v0-train"
-    seats = fewest_players(env_id)
+    seats = find_fewest_players(env_id)
     game = GameRunner(env_id, seats, 1, view=compact_view(env_id))
     players = [RandomLegal(seat) for seat in range(seats)]
     while not game.done:
@@ -225,7 +225,7 @@ def test_a_short_board_shows_a_player_only_its_own_card():
 
 
 def test_ids_are_listed_without_their_variants():
-    ids = game_ids()
+    ids = list_game_ids()
     assert "TicTacToe-v0" in ids
     assert len(ids) > 200
     assert not any(env_id.endswith(("-train", "-raw")) for env_id in ids)

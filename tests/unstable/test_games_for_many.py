@@ -18,7 +18,7 @@ from unstable.evaluation import Evaluation
 from unstable.games import GameError, GameRunner
 from unstable.games.players import RandomLegal, play
 from unstable.models import find_model
-from unstable.run.parts import with_games
+from unstable.run.parts import replace_games
 from unstable.run.start import start
 from unstable.tiny import WarmUp, make_tiny
 from unstable.trackers import Tracker
@@ -123,11 +123,11 @@ def test_a_game_brings_its_number_of_players() -> None:
     def seats(changed: RunConfig) -> list[int]:
         return [n for _, n, _ in changed.games.train]
 
-    assert seats(with_games(config, games)) == [1, 3, 2]
-    assert seats(with_games(config, games[2:], players=4)) == [4]
-    assert seats(with_games(with_games(config, games[2:], players=4), games[2:])) == [4]
+    assert seats(replace_games(config, games)) == [1, 3, 2]
+    assert seats(replace_games(config, games[2:], players=4)) == [4]
+    assert seats(replace_games(replace_games(config, games[2:], players=4), games[2:])) == [4]
     with pytest.raises(ConfigError, match="NoGame-v0"):
-        with_games(config, ("NoGame-v0",))
+        replace_games(config, ("NoGame-v0",))
 
 
 def test_the_embedded_model_is_made_for_one_three_and_more(tmp_path: Path) -> None:

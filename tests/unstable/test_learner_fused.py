@@ -21,7 +21,12 @@ from transformers import (
 )
 
 from unstable.algorithms import A2C, PPO, Reinforce
-from unstable.algorithms.forward import hidden_states, pack, trunk_of, use_packed_attention
+from unstable.algorithms.forward import (
+    compute_hidden_states,
+    find_trunk,
+    pack,
+    use_packed_attention,
+)
 from unstable.learners.fused import fuse, fuse_blocks
 from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 
@@ -180,7 +185,7 @@ def test_places_that_are_asked_for_are_as_if_all_were(folder, memory):
             enable_full_activation_ckpt(model)
         if memory != "plenty":
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        hidden = hidden_states(trunk_of(model), row, asked=places)[asked]
+        hidden = compute_hidden_states(find_trunk(model), row, asked=places)[asked]
         hidden.square().sum().backward()
         grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
         found.append((hidden.detach(), grads))
@@ -192,12 +197,12 @@ def test_places_that_are_asked_for_are_as_if_all_were(folder, memory):
 def test_the_last_mlp_sees_what_is_asked_for_and_nothing_else(folder):
     model, _ = policy(folder)
     seen = []
-    mlps = [layer.mlp for layer in trunk_of(model).layers]
+    mlps = [layer.mlp for layer in find_trunk(model).layers]
     for mlp in mlps:
         mlp.down_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[-2]))
     row = pack([[5, 6, 7, 8, 9, 10]])
-    hidden_states(trunk_of(model), row, asked=torch.tensor([4, 5]))
-    hidden_states(trunk_of(model), row)
+    compute_hidden_states(find_trunk(model), row, asked=torch.tensor([4, 5]))
+    compute_hidden_states(find_trunk(model), row)
     model(input_ids=torch.tensor([[5, 6, 7]]))
     assert seen == [6, 2, 6, 6, 3, 3]
 
@@ -209,8 +214,8 @@ def test_an_update_asks_for_all_it_uses(folder, algorithm):
     for everywhere in (False, True):
         model, tokenizer = policy(folder)
         if everywhere:
-            for hooks in (trunk_of(model).layers[-1].mlp._forward_pre_hooks,
-                          trunk_of(model).layers[-1].mlp._forward_hooks):  # fmt: skip
+            for hooks in (find_trunk(model).layers[-1].mlp._forward_pre_hooks,
+                          find_trunk(model).layers[-1].mlp._forward_hooks):  # fmt: skip
                 hooks.clear()
         algorithm.initialize(model, tokenizer, "cpu", 16)
         numbers = algorithm.update(make_steps(12))
@@ -249,8 +254,8 @@ def test_blocks_say_and_learn_what_the_library_does(kind, targets):
         use_packed_attention(model)
         if fused:
             fuse(model)
-            assert fuse_blocks(trunk_of(model)) == 4
-        states = hidden_states(trunk_of(model), row)
+            assert fuse_blocks(find_trunk(model)) == 4
+        states = compute_hidden_states(find_trunk(model), row)
         states.pow(3).sum().backward()
         grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
         found.append((states.detach(), grads))
@@ -262,7 +267,7 @@ def test_blocks_say_and_learn_what_the_library_does(kind, targets):
 def test_blocks_of_another_kind_are_left_alone():
     model = adapted("gemma2")
     use_packed_attention(model)
-    assert fuse_blocks(trunk_of(model)) == 0
+    assert fuse_blocks(find_trunk(model)) == 0
 
 
 def test_an_adapter_that_was_updated_is_used_as_it_is_now():

@@ -18,10 +18,10 @@ from unstable.games import Turn
 from unstable.utils.templates import (
     TEMPLATES,
     add_templates,
+    continue_prompt_ids,
     extract_action,
-    following_ids,
     format_prompt,
-    prompt_ids,
+    tokenize_prompt,
 )
 
 DOCUMENTED = (
@@ -92,7 +92,7 @@ def test_reasoning_opens_with_a_thought_exactly_once():
 
 def test_no_special_token_is_added_to_the_markup():
     text = format_prompt("qwen3-zs", "b", Tokenizer())
-    assert prompt_ids("qwen3-zs", "b", Tokenizer()) == list(text.encode())
+    assert tokenize_prompt("qwen3-zs", "b", Tokenizer()) == list(text.encode())
 
 
 # --- the move in an answer ------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_earlier_turns_stay_as_the_tokens_that_were_sampled(
     end = tokenizer.encode("<|im_end|>", add_special_tokens=False)
     assert len(end) == 1
     before = [*first, *answer, *(end if stopped else [])]
-    ids = following_ids("talk", "two", tokenizer, before, stopped=stopped)
+    ids = continue_prompt_ids("talk", "two", tokenizer, before, stopped=stopped)
     assert ids[: len(before)] == before
     assert tokenizer.decode(ids, skip_special_tokens=False) == (
         "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\nx<think>y</think>z<|im_end|>\n"

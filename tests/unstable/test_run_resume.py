@@ -17,7 +17,7 @@ from small_run import learned_steps, new_run
 
 from unstable.cli import main
 from unstable.run import RunFolder
-from unstable.run.progress import with_defaults
+from unstable.run.progress import fill_defaults
 from unstable.run.start import start
 
 FORMATS = Path(__file__).parent / "formats"
@@ -80,7 +80,7 @@ def test_what_a_state_lacks_is_as_in_a_new_part() -> None:
     written = {"old": 1, "counts": {"games": 3}, "list": [1]}
     defaults = {"old": 0, "new": {}, "counts": {"games": 0, "failed": 0}, "list": []}
     completed = {"old": 1, "new": {}, "counts": {"games": 3, "failed": 0}, "list": [1]}
-    assert with_defaults(written, defaults) == completed
+    assert fill_defaults(written, defaults) == completed
 
 
 @pytest.mark.parametrize("mode", ["turns", "overlap"])
@@ -160,10 +160,10 @@ def test_termination_is_one_line(tmp_path: Path, model: str, mode: str) -> None:
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert err.splitlines() == [
-        f"run: {folder.path}",
-        f"stopped; resume with: unstable resume {folder.path}",
-    ]
+    first, plan, *rest = err.splitlines()
+    assert first == f"run: {folder.path}"
+    assert "1000 updates" in plan
+    assert rest == [f"stopped; resume with: unstable resume {folder.path}"]
     status: dict[str, Any] = json.loads((folder.path / "status.json").read_text())
     assert (status["status"], status["message"]) == ("cancelled", "interrupted")
     assert status["step"] >= 2

@@ -21,7 +21,7 @@ from unstable.algorithms.policy_gradient import to_sample
 from unstable.config import SamplingConfig, make_config
 from unstable.core import Step, Trajectory
 from unstable.engines import Sampling
-from unstable.engines.decoder import draw
+from unstable.engines.decoder import sample_tokens
 from unstable.run.parts import ConfigError, check
 
 HALVES = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
@@ -32,7 +32,7 @@ def draw_rows(
     logits: torch.Tensor, rows: list[tuple[float, float, float]], forced: int = -1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     uniform, temperature, top_p = torch.tensor(rows, dtype=torch.float64).float().T
-    return draw(logits, uniform, temperature, top_p, torch.full((len(rows),), forced))
+    return sample_tokens(logits, uniform, temperature, top_p, torch.full((len(rows),), forced))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,9 @@ def test_equal_rewards_leave_the_logits_alone(folder: str, sampling: Sampling, a
     uniform = (torch.arange(DRAWS) + 0.5) / DRAWS
     temperature, top_p = (torch.full((DRAWS,), x) for x in (sampling.temperature, sampling.top_p))
     no_token = torch.full((DRAWS,), -1)
-    tokens, logprobs = draw(logits.expand(DRAWS, -1), uniform, temperature, top_p, no_token)
+    tokens, logprobs = sample_tokens(
+        logits.expand(DRAWS, -1), uniform, temperature, top_p, no_token
+    )
     steps = [
         Step(0, "", "", 1.0, "e", {}, PROMPT, [token], [logprob], sampling.temperature)
         for token, logprob in zip(tokens.tolist(), logprobs.tolist(), strict=True)

@@ -88,14 +88,14 @@ def test_games_draw_the_same_whoever_else_draws(tmp_path, monkeypatch):
 def test_a_move_that_does_not_end_holds_up_no_program():
     script = """
 import asyncio, threading
-from unstable.utils.handles import in_thread
+from unstable.utils.handles import run_in_thread
 
 async def main():
     try:
         async with asyncio.timeout(0.1):
-            await in_thread(threading.Event().wait)
+            await run_in_thread(threading.Event().wait)
     except TimeoutError:
-        print(await in_thread(str, "another"))
+        print(await run_in_thread(str, "another"))
 
 asyncio.run(main())
 """

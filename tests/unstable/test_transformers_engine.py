@@ -273,7 +273,7 @@ def test_a_bad_adapter_fails_its_request_alone(model: Any, tmp_path: Path):
     assert len(good.token_ids) > 0
 
 
-def adapter_of(folder: Path, model: Any, value: float) -> str:
+def copy_adapter(folder: Path, model: Any, value: float) -> str:
     path = save_adapter(folder, model, 0)
     adapted = with_adapter(model, path)
     for name, parameter in adapted.named_parameters():
@@ -290,8 +290,8 @@ def test_a_model_that_breaks_down_fails_its_requests_and_leaves_nothing_behind(
     engine = make_engine(kind, model)
     sampling, short = Sampling(1.0, 1.0, 4, seed=0), (2,) * 5
     (alone,) = answer_all(engine, [(short, sampling)])
-    huge = adapter_of(tmp_path / "huge", model, 1e38)
-    no_number = adapter_of(tmp_path / "nan", model, float("nan"))
+    huge = copy_adapter(tmp_path / "huge", model, 1e38)
+    no_number = copy_adapter(tmp_path / "nan", model, float("nan"))
     for broken in (huge, no_number):
         requests = [((1,) * 40, sampling, broken), (short, sampling), (short, sampling, broken)]
         *_, beside, other = answers = answer_all(engine, requests)
@@ -438,10 +438,10 @@ def test_a_prompt_that_many_ask_is_read_once_and_answered_for_each(model: Any):
         prompt = tuple(number % 256 for number in range(length))
         requests = [(prompt, Sampling(1.0, 1.0, 6, seed=n), None) for n in range(6)]
 
-        async def together(requests: list[Any] = requests) -> list[Completion]:
+        async def apply_together(requests: list[Any] = requests) -> list[Completion]:
             return await asyncio.gather(*(engine.generate(*request) for request in requests))
 
-        answers = asyncio.run(together())
+        answers = asyncio.run(apply_together())
         assert len({answer.token_ids for answer in answers}) > 3
         check(model, requests, answers)
 

@@ -16,7 +16,7 @@ import pytest
 
 from unstable.actor import VLLMActor
 from unstable.engines import Completion, EngineError, Sampling
-from unstable.engines.vllm_engine import VLLMEngine, room_for_rank
+from unstable.engines.vllm_engine import VLLMEngine, choose_max_rank
 
 ADAPTERS = 10
 SLOTS = 3
@@ -140,13 +140,13 @@ def ask_all(
 ) -> list[Completion]:
     """At the same time."""
 
-    async def together() -> list[Completion]:
+    async def apply_together() -> list[Completion]:
         return await asyncio.gather(*(
             stage.engine.generate(tuple(prompt), sampling, adapter and str(adapter))
             for prompt, sampling, adapter in requests
         ))  # fmt: skip
 
-    return stage.runner.run(together())
+    return stage.runner.run(apply_together())
 
 
 def check(stage: Stage, adapter: Path | None, answer: Completion, temperature: float = 1.0) -> None:
@@ -167,7 +167,7 @@ def test_without_vllm_the_error_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("asked", "given"), [(1, 1), (2, 8), (8, 8), (32, 32), (300, 320)])
 def test_room_is_made_for_ranks_between_those_that_vllm_knows(asked: int, given: int) -> None:
-    assert room_for_rank(asked) == given
+    assert choose_max_rank(asked) == given
 
 
 @pytest.mark.parametrize(

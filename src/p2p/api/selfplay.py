@@ -117,9 +117,9 @@ def selfplay_options() -> SelfPlayOptions:
 
 @lru_cache(maxsize=1)
 def _playable() -> tuple[str, ...]:
-    from unstable.games.players import learnable_game_ids
+    from unstable.games.players import list_learnable_game_ids
 
-    return tuple(learnable_game_ids())
+    return tuple(list_learnable_game_ids())
 
 
 @router.post("/selfplay", status_code=201)
@@ -136,7 +136,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
             known = ", ".join(options.opponents)
             raise BadRequest(f"opponents: {opponent!r} is none of {known}; others: unstable train")
     from unstable.config import load_config, recipe
-    from unstable.run.parts import check, with_games
+    from unstable.run.parts import check, replace_games
 
     # The recipe's name is that of its game.
     name = "-".join(env_id.split("-")[0].lower() for env_id in body.games)[:NAME_LENGTH]
@@ -148,7 +148,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
             recipe(body.model),
             **{field: value for field, value in changes.items() if value is not None},
         )
-        config = with_games(config, body.games, body.opponents)
+        config = replace_games(config, body.games, body.opponents)
         nodes = fitting_nodes(state.runs_dir, body.nodes, None, body.cores)
         check(config)
     except ConfigError as error:
@@ -304,13 +304,13 @@ def _may_be(line: bytes, game_id: str) -> bool:
 
 
 def _game(line: bytes) -> GameDetail | None:
-    from unstable.writers import whole
+    from unstable.writers import restore_observations
 
     record: dict[str, Any] | None = parse_line(line)
     if record is None:
         return None
     try:
-        moves = whole(record)["moves"]
+        moves = restore_observations(record)["moves"]
         return GameDetail.model_validate(
             {
                 **record,

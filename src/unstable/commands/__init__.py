@@ -1,4 +1,4 @@
-"""The subcommands of `unstable`, one module each; here what they share."""
+"""The subcommands of `unstable`, and what they share."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _show(source: Source, *, once: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
     from unstable.dashboard import SourceError
-    from unstable.dashboard.drawing import snapshot
+    from unstable.dashboard.drawing import draw_snapshot
 
     try:
         with err.status("connecting to the run"):
@@ -93,7 +93,7 @@ def _show(source: Source, *, once: bool, as_json: bool) -> None:
     if as_json:
         print_json(asdict(view))
     elif once:
-        out.print(snapshot(view, out.width))
+        out.print(draw_snapshot(view, out.width))
     else:
         try:
             from unstable.terminal_interface import show

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 def send(method: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-    """Call a method without waiting for it; an actor's gives a reference to what it will return."""
+    """Call a method without waiting; an actor's returns a reference to the result."""
     return getattr(method, "remote", method)(*args, **kwargs)
 
 
@@ -42,7 +42,7 @@ async def call_within(
     seconds: float, method: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R: ...
 async def call_within(seconds: float, method: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a method, also a coroutine, and let others run meanwhile.
+    """Call a method, also a coroutine, without blocking the event loop.
 
     Raises:
         TimeoutError: no answer within so many seconds.
@@ -121,7 +121,7 @@ S = TypeVar("S", bound=Lockable)
 
 
 def locked(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Let a method wait until no other locked method of its object runs."""
+    """Run a method only while no other locked method of its object runs."""
 
     @wraps(method)
     def waiting(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -139,10 +139,10 @@ _CALLS: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = S
 _IDLE = threading.Semaphore(0)
 
 
-async def in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Await what a function gives in another thread; there are as many as calls at a time.
+async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Await a function in a thread of its own; the number of threads is not limited.
 
-    A call that never ends keeps its caller waiting and nobody else: other than those of
+    A call that never ends blocks its caller alone: other than those of
     `asyncio.to_thread`, the threads are not limited in number, and do not hold up a program's end.
     Where calls are quick, nothing else happens meanwhile, so that their order is always the same.
     """
