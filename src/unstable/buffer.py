@@ -248,7 +248,7 @@ class StepBuffer:
             for index, trajectory in enumerate(trajectories):
                 if trajectory.actions:
                     player_id = player_ids[index] if player_ids else trajectory.pid[0]
-                    steps.append(self._steps(trajectory, player_id, env_id, final))
+                    steps.append(self._make_steps(trajectory, player_id, env_id, final))
                     self._episodes += 1
         self._received += sum(map(len, steps))
         if trajectories or group:
@@ -388,7 +388,7 @@ class StepBuffer:
         self._lost = Counter({name: state.get(name, 0) for name in LOSSES})
         self.collect, self._stop_reason = True, ""
 
-    def _to_steps(
+    def _make_steps(
         self, trajectory: Trajectory, player_id: int, env_id: str, final: dict[int, float]
     ) -> list[Step]:
         steps = []
@@ -484,7 +484,7 @@ class BatchSource:
             time.sleep(pause)
             pause = min(LONGEST_WAIT, 2.0 * pause)
 
-    def pop_random(self, batch_size: int, step: int) -> list[Step]:
+    def take(self, batch_size: int, step: int) -> list[Step]:
         steps = call(
             self.buffer.get_batch, batch_size,
             whole_games=self.whole_games, whole_groups=self.whole_groups,

@@ -65,7 +65,7 @@ def rows(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[st
     return measured
 
 
-def test_a_run_is_measured_as_it_measured_itself(
+def test_evaluate_repeats_the_runs_own_numbers(
     trained: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, own = trained
@@ -76,7 +76,7 @@ def test_a_run_is_measured_as_it_measured_itself(
     assert rows(capsys, "evaluate", run / "checkpoints" / "iteration-2") == newest
 
 
-def test_what_is_named_takes_the_place_of_the_runs(
+def test_evaluate_options_override_the_runs(
     trained: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, own = trained
@@ -125,7 +125,7 @@ def value(node: Decision | Deal | float, policies: tuple[Policy, Policy]) -> flo
     return total + (1 - sum(chances.values())) * (-1.0 if node.seat == 0 else 1.0)
 
 
-def test_who_never_folds_gives_nothing_away_and_who_always_does_all(root: Deal) -> None:
+def test_exploitability_of_always_and_never_folding(root: Deal) -> None:
     """In TextArena's game a bet costs nothing, so that folding only loses."""
     bold = policy_of(root, lambda moves: {moves[1]: 1.0})
     assert set(next(iter(bold.values()))) <= {"[bet]", "[call]"}
@@ -149,7 +149,7 @@ def test_no_strategy_does_better_than_the_best_response(root: Deal) -> None:
     assert exploitability(root, some_policy(root, 2)) > 0.05
 
 
-def test_the_tree_is_the_game(root: Deal) -> None:
+def test_game_tree_has_the_value_of_played_games(root: Deal) -> None:
     """Games that are played have the value that the tree says, within what chance allows."""
     policies = some_policy(root, 3), some_policy(root, 4)
     view, rewards = compact_view(KUHN), []
@@ -164,7 +164,7 @@ def test_the_tree_is_the_game(root: Deal) -> None:
     assert fmean(rewards) == pytest.approx(value(root, policies), abs=4 / math.sqrt(len(rewards)))
 
 
-def test_the_engine_says_how_likely_a_whole_answer_is(tiny: Path) -> None:
+def test_engine_scores_whole_answers(tiny: Path) -> None:
     actor = VLLMActor({"model_name": str(tiny), "temperature": 1.0, "top_p": 1.0})
     end = actor.tokenizer.eos_token_id
 

@@ -40,7 +40,7 @@ def test_a_run_keeps_few_checkpoints_and_continues_from_them(tmp_path: Path, mod
     assert len(kept(folder.path)) < 9
 
 
-def test_the_best_is_who_did_best_in_enough_games() -> None:
+def test_best_checkpoint_has_highest_lower_bound() -> None:
     rows = [
         {"ckpt_uid": uid, "env_id": env, "opponent": "x", "players": 2, "win_rate_low": low}
         for uid, env, low in (
@@ -96,7 +96,7 @@ def shown(*rows: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one["ckpt_uid"], one["env_id"]) for one in select_settled_evaluations(rows, 10)]
 
 
-def test_an_evaluation_is_told_when_it_is_whole_or_will_not_be() -> None:
+def test_settled_evaluations_are_complete_or_superseded() -> None:
     assert shown(row("ckpt--1", 3)) == []
     assert shown(row("ckpt--1", 10), row("ckpt-1", 2)) == [("ckpt--1", "A")]
     assert shown(row("ckpt--1", 4), row("ckpt-1", 2), row("ckpt-2", 10)) == [
@@ -106,7 +106,7 @@ def test_an_evaluation_is_told_when_it_is_whole_or_will_not_be() -> None:
     assert shown(*other) == [("ckpt-1", "B")]
 
 
-def test_each_evaluation_is_printed_once_whatever_comes_between(
+def test_training_bar_prints_each_evaluation_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     view = TrainingBar()

