@@ -30,10 +30,10 @@ FORMATS = {
 """What may stand in a field that reaches another machine."""
 
 
-def open_store(runs_dir: Path | None) -> closing[Store]:
+def open_store(runs_dir: Path | None, *, make: bool = True) -> closing[Store]:
     from p2p.scheduler.store import Store
 
-    return closing(Store(runs_folder(runs_dir)))
+    return closing(Store(runs_folder(runs_dir), make=make))
 
 
 def find_job(store: Store, text: str) -> JobRow:
