@@ -199,12 +199,41 @@ class Robot:
         """The body whose own joints carry the robot through the world; None: its base is fixed."""
         model = self.model
         slide, free = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_FREE
+        joints, bodies = self._driven
+        trees = {int(model.body_rootid[body]) for body in bodies}
         for joint in range(model.njnt):
             body, kind = int(model.jnt_bodyid[joint]), int(model.jnt_type[joint])
-            moves = kind == free or (kind == slide and not model.jnt_limited[joint])
-            if moves and model.body_parentid[body] == 0:
+            slides = kind == slide and not model.jnt_limited[joint] and joint not in joints
+            if (kind == free or slides) and model.body_parentid[body] == 0:
+                if trees and body not in trees:  # a thing that the robot finds there
+                    continue
                 return body
         return None
+
+    @cached_property
+    def _driven(self) -> tuple[set[int], set[int]]:
+        """Joints that actuators drive, and all bodies that they do."""
+        model, joints, bodies = self.model, set(), set()
+        for actuator in range(model.nu):
+            kind, target = (
+                int(model.actuator_trntype[actuator]),
+                int(model.actuator_trnid[actuator, 0]),
+            )
+            if kind in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT):
+                joints.add(target)
+            elif kind in (mujoco.mjtTrn.mjTRN_SITE, mujoco.mjtTrn.mjTRN_SLIDERCRANK):
+                bodies.add(int(model.site_bodyid[target]))
+            elif kind == mujoco.mjtTrn.mjTRN_BODY:
+                bodies.add(target)
+            elif kind == mujoco.mjtTrn.mjTRN_TENDON:
+                first = int(model.tendon_adr[target])
+                for wrap in range(first, first + int(model.tendon_num[target])):
+                    thing = int(model.wrap_objid[wrap])
+                    if model.wrap_type[wrap] == mujoco.mjtWrap.mjWRAP_JOINT:
+                        joints.add(thing)
+                    elif model.wrap_type[wrap] == mujoco.mjtWrap.mjWRAP_SITE:
+                        bodies.add(int(model.site_bodyid[thing]))
+        return joints, bodies | {int(model.jnt_bodyid[joint]) for joint in joints}
 
     @cached_property
     def turns(self) -> bool:
