@@ -44,6 +44,7 @@ from p2p.training.checkpoints import (
     adopt_state,
     checkpoint_steps,
     environment_widths,
+    export_policy,
     forget_checkpoints,
     forget_leftovers,
     publish_checkpoint,
@@ -58,7 +59,6 @@ from p2p.training.model_files.adoption import restore
 from p2p.training.model_files.store import copy_into, find_copy
 from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
-from p2p.training.video.rendering import RenderQueue
 from p2p.training.worker import choose_backend
 from unstable.writers import MissingExtraError
 
@@ -70,9 +70,6 @@ SAC_ENVIRONMENT = {**WORKER_ENVIRONMENT, "NPROC": "2"}
 """Its updates are large enough for a second thread. Always two, on any number of cores: an update
 of a wide network rounds differently with another number."""
 HEARTBEAT_S = 5.0
-ON_THE_WAY = ("median",)
-"""The episodes filmed of an intermediate checkpoint; of the selected one, all are."""
-
 
 FailureKind = Literal["reward", "environment", "config", "internal"]
 
@@ -104,11 +101,18 @@ class TrainingCancelled(Exception):
     """The run was cancelled through its status file."""
 
 
+class _TrainingStopped(Exception):
+    """The run ends with a checkpoint that it has published: stop.json says so."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """What is not part of the configuration, because it does not change the result."""
 
     videos: bool = True
+    """Draw the median episode of the selected checkpoint; the others when they are asked for."""
+    export: bool = True
+    """Write policy.zip of the selected checkpoint; of the others when it is asked for."""
     memory_bytes: int = 8 * 2**30
     disk_bytes: int = 4 * 2**30
     stall_seconds: float = 120.0
@@ -202,6 +206,8 @@ def _run(run: _Run) -> TrainSummary:
         record.set_status("running")
     try:
         summary = _train_with_retry(run)
+        if run.options.export and summary.selected_step is not None and not run.pauses:
+            export_policy(record, summary.selected_step)
     except (KeyboardInterrupt, TrainingCancelled):
         record.set_status("cancelled")
         raise
@@ -217,10 +223,24 @@ def _run(run: _Run) -> TrainSummary:
         return summary
     record.save_summary(summary)
     record.set_status("completed")
+    if run.options.videos and summary.selected_step is not None:
+        summary = _draw_selected(record, summary, summary.selected_step)
     if run.options.keep_state:
         forget_leftovers(record.work_dir)
     else:
         shutil.rmtree(record.work_dir, ignore_errors=True)
+    return summary
+
+
+def _draw_selected(record: IterationRecord, summary: TrainSummary, step: int) -> TrainSummary:
+    """Draw the selected checkpoint's median episode; where that fails, the summary says so."""
+    from p2p.training.video.rendering import VideoError, draw_video
+
+    try:
+        draw_video(record.videos_dir / f"eval_{step}_median.mp4")
+    except VideoError as error:
+        summary = summary.model_copy(update={"warnings": (*summary.warnings, f"no video: {error}")})
+        record.save_summary(summary)
     return summary
 
 
@@ -274,16 +294,13 @@ class _Run:
 
     def train(self) -> TrainSummary:
         try:
-            with RenderQueue(
-                self.record, self.config.env_id, enabled=self.options.videos
-            ) as renders:
-                end = self._run_worker(renders)
-                if self.started is None or self.finished is None:
-                    raise self._failure(end)
-                summary = self._summary(self.started, self.finished)
-                if summary.selected_step is not None and not self.pauses:
-                    renders.add(summary.selected_step)
-                self.warnings += renders.finish()
+            end = self._run_worker()
+            if end is None:
+                self.finished = self._stopped_early()
+            if self.started is None or self.finished is None:
+                assert end is not None
+                raise self._failure(end)
+            summary = self._summary(self.started, self.finished)
         except UntrustedResultError as error:
             raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
         except (SandboxUnavailable, MissingExtraError, ConfigurationError) as error:
@@ -297,8 +314,8 @@ class _Run:
             }
         )
 
-    def _run_worker(self, renders: RenderQueue) -> SandboxExit:
-        """Train in the sandbox, publishing what the trainer's messages announce."""
+    def _run_worker(self) -> SandboxExit | None:
+        """Train in the sandbox, publishing what the messages announce; None: it was to stop."""
         messages = TrainerMessages(self.config)
 
         def read(line: bytes) -> WorkerMessage:
@@ -308,7 +325,7 @@ class _Run:
             return message
 
         def take(message: WorkerMessage, process: SandboxedProcess) -> None:
-            self._handle(message, process.folder, renders)
+            self._handle(message, process.folder)
             process.charge(self.published)  # as if it had written all of it
             if self.published > self.options.disk_bytes:
                 raise UntrustedResultError(
@@ -330,8 +347,10 @@ class _Run:
                 self._prepare_sandbox(),
                 read=read,
                 on_message=take,
-                on_tick=lambda: renders.advance() if self._beat() else None,
+                on_tick=self._look_around,
             ).wait()
+        except _TrainingStopped:
+            return None
         finally:
             if self.metrics is not None:
                 self.warnings += self.metrics.close()
@@ -366,19 +385,37 @@ class _Run:
             },
         )
 
-    def _beat(self) -> bool:
-        """Every few seconds: write the heartbeat, unless it was cancelled; whether it was time."""
+    def _beat(self) -> None:
+        """Write the heartbeat every few seconds, unless it was cancelled."""
         now = time.monotonic()
         if now - self.last_beat < HEARTBEAT_S:
-            return False
+            return
         self.last_beat = now
         status = self.record.read_status()
         if status is not None and status.status == "cancelled":
             raise TrainingCancelled
         self.record.touch_heartbeat()
-        return True
 
-    def _handle(self, message: WorkerMessage, left: Path, renders: RenderQueue) -> None:
+    def _look_around(self) -> None:
+        """Beat, and end the training where it was asked to and has published what is to stand."""
+        self._beat()
+        if self.started is not None and self._stop_step() in checkpoint_steps(self.record):
+            raise _TrainingStopped
+
+    def _stop_step(self) -> int | None:
+        stop = self.record.stop.read() if self.record.stop.exists() else None
+        return stop.step if stop else None
+
+    def _stopped_early(self) -> Finished:
+        """What the trainer would have said, as far as it had come."""
+        lines = self.record.parse_scalars()[0]
+        return Finished(
+            global_step=self.last_step,
+            total_episodes=round(sum(line.get("episodes_per_rollout", 0) for line in lines)),
+            final_episodic_return=lines[-1].get("episodic_return") if lines else None,
+        )
+
+    def _handle(self, message: WorkerMessage, left: Path) -> None:
         match message:
             case Started():
                 self.started, self.started_at = message, time.monotonic()
@@ -391,8 +428,6 @@ class _Run:
                 )
                 forget_checkpoints(self.record, after=message.start_step)
                 self.published = published_bytes(self.record)
-                for step in checkpoint_steps(self.record):
-                    renders.add(step, ON_THE_WAY)  # of before a restart
             case ScalarsReady() if self.metrics is not None:
                 self.last_step = message.scalars.global_step
                 self.metrics.write(message.scalars)
@@ -405,7 +440,6 @@ class _Run:
                     self.options.disk_bytes - self.published,
                 )
                 self.metrics.write(message.result)
-                renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
                 adopt_state(self.record.work_dir, message.file, left)
             case Alive():
@@ -446,6 +480,7 @@ class _Run:
         from p2p.analysis.guardrails import check_run
 
         training, evaluation = self.record.parse_scalars()
+        stop_step = self._stop_step()
         checkpoints = tuple(
             CheckpointInfo(
                 step=line["global_step"],
@@ -465,7 +500,9 @@ class _Run:
             final_episodic_return=finished.final_episodic_return,
             reward_calls=started.reward_calls,
             checkpoints=checkpoints,
-            selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
+            selected_step=stop_step
+            if stop_step in {each.step for each in checkpoints}
+            else select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
 

@@ -98,7 +98,7 @@ class IterationTrainer(ABC):
         iteration_dir: the folder of the iteration.
         max_parallel: runs at once; 0 chooses.
         cores_per_run: cores of each run; 0 chooses.
-        videos: render the evaluation episodes.
+        videos: draw each run's median episode and export its policy; else when they are wanted.
         cancelled: asked between polls; True stops all runs, which end as cancelled.
     """
 
@@ -144,7 +144,7 @@ class IterationTrainer(ABC):
         problems: dict[str, str] = {}
         waiting = queue_runs(runs, iteration_dir, problems)
         if waiting:
-            flags = [] if self.videos else ["--no-videos"]
+            flags = [] if self.videos else ["--no-videos", "--no-export"]
             flags += [] if until is None else ["--until", str(until)]
             flags += ["--pause"] if pause else []
             # What SAC has learnt from is not in its policy's file.
@@ -315,10 +315,10 @@ def seed_result(run_id: str, seed: int, record: IterationRecord) -> SeedResult:
     )
 
 
-def final_return(summary: TrainSummary) -> float | None:
-    """The mean evaluation return of the selected checkpoint."""
+def final_return(summary: TrainSummary, step: int | None = None) -> float | None:
+    """The mean evaluation return of a checkpoint, else of the selected one."""
     for checkpoint in summary.checkpoints:
-        if checkpoint.step == summary.selected_step:
+        if checkpoint.step == (summary.selected_step if step is None else step):
             return checkpoint.mean_return
     return summary.final_episodic_return
 
@@ -429,6 +429,10 @@ class _Processes:
         batch = self.batch
         config = batch.waiting.pop(0)
         record = batch.record(config)
+        if record.stated_status() == "cancelled":  # while it waited
+            batch.progress[config.iteration_id] = 1.0
+            lease.release()
+            return
         try:
             # A run that outlived an earlier caller may have come to its end since.
             if load_completed_run(record, config, batch.codes[config.iteration_id]) is not None:

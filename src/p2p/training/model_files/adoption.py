@@ -30,6 +30,7 @@ from p2p.training.model_files.store import (
     find_copy,
     folder_of,
     is_model,
+    is_model_file,
     read_record,
 )
 
@@ -90,6 +91,11 @@ def restore(folder: Path, env_id: str) -> None:
     payload = {"copy": str(copy), "name": ""}
     with tempfile.TemporaryDirectory(prefix="p2p-model-") as scratch:
         _build(Path(scratch), payload, (copy,), env_id)
+
+
+def env_id_of(env: str) -> str:
+    """The id of an environment, also of a model file, which is adopted."""
+    return adopt(env) if is_model_file(env) else env
 
 
 def _assets(root: Path) -> Iterator[Path]:
