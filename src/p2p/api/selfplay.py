@@ -33,7 +33,7 @@ from p2p.contracts import describe_errors
 from p2p.files import lines_backward, parse_line
 from p2p.scheduler.controllers import JobOptions, selfplay_job
 from p2p.scheduler.service import ensure_scheduler
-from unstable.commands import UsageError, require_selfplay
+from unstable.config import ConfigError, require_selfplay
 from unstable.dashboard import View
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
 
 def _read_config(path: Path) -> RunConfig | None:
     """The configuration of a run; None where its file is of another version, or broken."""
-    from unstable.config import ConfigError
     from unstable.run import RunFolder
 
     try:
@@ -107,7 +106,7 @@ def selfplay_options() -> SelfPlayOptions:
     """The games, opponents and models of a run that is started here."""
     try:
         require_selfplay()
-    except UsageError as error:
+    except ConfigError as error:
         return SelfPlayOptions(missing=str(error))
     from unstable.games.players import FIRST_CHECKPOINT, PLAYERS
 
@@ -118,9 +117,9 @@ def selfplay_options() -> SelfPlayOptions:
 
 @lru_cache(maxsize=1)
 def _list_games() -> tuple[str, ...]:
-    from unstable.games.players import learnable_game_ids
+    from unstable.games.players import list_learnable_game_ids
 
-    return tuple(learnable_game_ids())
+    return tuple(list_learnable_game_ids())
 
 
 @router.post("/selfplay", status_code=201)
@@ -136,8 +135,8 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
         if opponent not in options.opponents:
             known = ", ".join(options.opponents)
             raise BadRequest(f"opponents: {opponent!r} is none of {known}; others: unstable train")
-    from unstable.config import ConfigError, load_config, recipe
-    from unstable.run.parts import check, with_games
+    from unstable.config import load_config, recipe
+    from unstable.run.parts import check, replace_games
 
     # The recipe's name is that of its game.
     name = "-".join(env_id.split("-")[0].lower() for env_id in body.games)[:NAME_LENGTH]
@@ -149,7 +148,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
             recipe(body.model),
             **{field: value for field, value in changes.items() if value is not None},
         )
-        config = with_games(config, body.games, body.opponents)
+        config = replace_games(config, body.games, body.opponents)
         nodes = fitting_nodes(state.runs_dir, body.nodes, None, body.cores)
         check(config)
     except ConfigError as error:
@@ -305,13 +304,13 @@ def _may_contain(line: bytes, game_id: str) -> bool:
 
 
 def _read_game(line: bytes) -> GameDetail | None:
-    from unstable.writers import whole
+    from unstable.writers import restore_observations
 
     record: dict[str, Any] | None = parse_line(line)
     if record is None:
         return None
     try:
-        moves = whole(record)["moves"]
+        moves = restore_observations(record)["moves"]
         return GameDetail.model_validate(
             {
                 **record,

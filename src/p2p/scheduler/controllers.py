@@ -169,7 +169,7 @@ def executor_run(
 
 def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobSpec:
     """Make the folder of a self-play run, and a job that runs it."""
-    from unstable.run import RunFolder, own_parts
+    from unstable.run import RunFolder, list_own_parts
 
     name = new_job_id("selfplay")
     folder = runs_dir / name
@@ -185,7 +185,7 @@ def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobS
             "resume",
             "{folder}",
             "--json",
-            *(["--trust"] if own_parts(config) else []),  # named by who submits it
+            *(["--trust"] if list_own_parts(config) else []),  # named by who submits it
         ),
         secrets=_selfplay_variables(config),
         **options.run_fields(),
