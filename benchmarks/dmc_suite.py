@@ -66,7 +66,9 @@ class Task:
     """Lines of code that set `reward`, of the names that `ORACLE` makes; {x} are ids of bodies."""
     edit: Edit | None = None
     start: dict[str, float] | None = None
-    """Joints that begin elsewhere than in the file; a free one turned about y."""
+    """Joints that begin elsewhere than in the file."""
+    orientation: tuple[float, float, float, float] | None = None
+    """Of a free body, where it begins otherwise turned."""
     ranges: dict[str, tuple[float, float]] | None = None
     """Joints that begin anywhere between two values."""
     heading: bool = False
@@ -249,6 +251,11 @@ POINT_MASS = """
 away = info["body_position"][..., {pointmass}, :] - np.array([0.0, 0.0, 0.01])
 reward = near(np.sqrt(np.sum(away**2, axis=-1)), 0.0, 0.015, 0.015) * little_control"""
 
+CONTROL_STEPS = {
+    "walker.xml": 0.025, "humanoid.xml": 0.025, "cheetah.xml": 0.01, "cartpole.xml": 0.01,
+    "acrobot.xml": 0.01, "fish.xml": 0.04, "swimmer.xml": 0.03,
+}  # fmt: skip
+"""Seconds between two actions, where not 0.02; an episode has 1,000 of them."""
 TASKS: dict[str, Task] = {
     "walker-stand": Task(walker(0)),
     "walker-walk": Task(walker(1)),
@@ -276,7 +283,8 @@ TASKS: dict[str, Task] = {
         "reward = 1.0 * (next_obs[..., {hinge_angular_velocity}] <= -15)", loosen_spinner
     ),
     "fish-upright": Task(
-        'reward = near(info["body_up"][..., {torso}, 2], 1.0, 1.0, 1.0)', start={"root": np.pi}
+        'reward = near(info["body_up"][..., {torso}, 2], 1.0, 1.0, 1.0)',
+        orientation=(0.0, 0.0, 1.0, 0.0),
     ),
     "fish-swim": Task(
         FISH, swim_to(movable_target("x", "y", reach=0.4), "torso", "mouth"), heading=True,
@@ -310,19 +318,20 @@ def write_model(task: str, file: str, folder: Path) -> Path:
     spec = mujoco.MjSpec.from_file(str(models_folder() / file))
     if change.edit:
         change.edit(spec)
-    model = spec.compile()
-    if change.start:
-        data = mujoco.MjData(model)
-        for joint, value in change.start.items():
-            place = data.joint(joint).qpos
-            place[-4:] = (
-                (np.cos(value / 2), 0.0, np.sin(value / 2), 0.0) if len(place) > 1 else value
-            )
-        spec.add_key(name="home", qpos=data.qpos)
-        spec.compile()
+    spec.compile()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{task.replace('-', '_')}.xml"
     path.write_text(spec.to_xml())
+    step = CONTROL_STEPS.get(file, 0.02)
+    lines = [
+        f"control_step = {step}", f"episode = {1000 * step:g}",
+        f"observe_heading = {str(change.heading).lower()}", "[start]",
+        *([f"orientation = {list(change.orientation)}"] if change.orientation else []),
+        "[start.joints]", *(f"{joint} = {value}" for joint, value in (change.start or {}).items()),
+        "[start.ranges]",
+        *(f"{joint} = {list(ends)}" for joint, ends in (change.ranges or {}).items()),
+    ]  # fmt: skip
+    path.with_suffix(".toml").write_text("\n".join(lines) + "\n")
     return path
 
 

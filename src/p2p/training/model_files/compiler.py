@@ -78,6 +78,7 @@ def compile_model(main: Path, source: Path, name: str, options: RobotOptions) ->
         start=start.source,
         start_qpos=tuple(float(x) for x in start.qpos),
         start_noise=options.start_noise,
+        start_ranges=options.start.ranges,
         floor=floor,
         free_base=free,
         servos=servos,
@@ -179,10 +180,13 @@ def check_names(model: mujoco.MjModel, options: RobotOptions) -> None:
     """Raise ModelFileError for names in the TOML that the model does not have."""
     bodies = [model.body(i).name for i in range(model.nbody)]
     joints = [model.joint(i).name for i in range(model.njnt)]
+    slide = int(mujoco.mjtJoint.mjJNT_SLIDE)
+    single = [name for i, name in enumerate(joints) if int(model.jnt_type[i]) >= slide]
     for field, names, known in (
         ("trunk", [options.trunk] if options.trunk else [], bodies),
         ("parts", list(options.parts.values()), bodies),
         ("start.joints", list(options.start.joints), joints),
+        ("start.ranges", list(options.start.ranges), single),
     ):
         for name in names:
             if name not in known:

@@ -72,6 +72,8 @@ def as_toml(record: RobotModel, spec: EnvSpec) -> str:
         lines.append(f"height = {start[spec.z_height_qpos_idx]!r}")
     lines += ["", "[start.joints]"]
     lines += [f"{_text(j.name)} = {start[j.qpos_address]!r}" for j in joints]
+    lines += ["", "[start.ranges]  # joints that begin anywhere between two values"]
+    lines += [f"{_text(name)} = {list(ends)}" for name, ends in record.start_ranges.items()]
     lines += ["", "[ends]  # what ends an episode"]
     low, high = record.ends.height or (None, None)
     if low is None and high is None:

@@ -46,6 +46,8 @@ class StartOptions(Record):
     """The key frame to begin with."""
     joints: dict[Name, float] = Field(default_factory=dict)
     """Angles and positions, over those of the key frame or the model."""
+    ranges: dict[Name, tuple[float, float]] = Field(default_factory=dict)
+    """Slides and hinges that begin anywhere between two values, such as those of a target."""
     height: float | None = None
     """qpos of the base's height; None: it stands on the floor."""
     orientation: tuple[float, float, float, float] | None = None
@@ -114,7 +116,7 @@ class RobotModel(Record):
     start_noise: Annotated[float, Field(ge=0, le=1)] = 0.02
     """Joints and speeds begin this far from it at most (rad, m, rad/s, m/s)."""
     start_ranges: dict[Name, tuple[float, float]] = Field(default_factory=dict)
-    """Joints that begin anywhere between two values, such as those of a place to reach."""
+    """Slides and hinges that begin anywhere between two values."""
     floor: bool = False
     """Whether a floor was added."""
     free_base: bool = False
