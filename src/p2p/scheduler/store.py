@@ -309,8 +309,8 @@ class Store:
         ):
             counts[job_id][state] = count
         return [
-            JobRow(*row[:-1], nodes=tuple(json.loads(row[-1])), counts=counts[row[0]])
-            for row in rows
+            JobRow(name, kind, title, priority, limit, at, tuple(json.loads(nodes)), counts[name])
+            for name, kind, title, priority, limit, at, nodes in rows
         ]
 
     def select_runs(self, clause: str, *values: object) -> list[RunRow]:
