@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from p2p.contracts import ROLLOUT_LABELS, EvalResult
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.batched_env import trial_range
+from p2p.training.model_files.store import is_model
 from p2p.training.reward_runner import Transition
 from p2p.training.specs.quantities import QUANTITIES, join_infos
 from p2p.training.trajectory import (
@@ -137,7 +138,18 @@ def play_episodes(
         from p2p.training.engines.facts import play_in_engine
 
         yield from play_in_engine(config, act, rows=rows, episodes=episodes, seed=seed)
-        return
+    elif is_model(config.env_id):
+        from p2p.training.model_files.playing import play_in_sandbox
+
+        yield from play_in_sandbox(config, act, rows=rows, episodes=episodes, seed=seed)
+    else:
+        yield from play_here(config, act, rows=rows, episodes=episodes, seed=seed)
+
+
+def play_here(
+    config: TrainConfig, act: Policy | Behaviour, *, rows: int, episodes: int, seed: int
+) -> Iterator[RecordedEpisode]:
+    """Play episodes of a Gymnasium environment in this process."""
     from p2p.training.vec_env import make_batched_env
 
     options = replace(config.env_options(), side_info=True, quantities=QUANTITIES, num_threads=1)
