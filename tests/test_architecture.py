@@ -105,6 +105,7 @@ def test_a_cycle_and_an_import_for_types_would_be_seen(tmp_path: Path) -> None:
         ("p2p.sandbox", ("numpy", "pydantic", "subprocess", "ctypes")),
         ("p2p.agents.judge_worker", ("pydantic", "pydantic_ai")),
         ("p2p.training.video.rendering", ("av", "PIL")),
+        ("p2p.scheduler.supervisor", ("pydantic",)),
     ],
 )
 def test_importing_loads_nothing_heavy(module: str, also: tuple[str, ...]) -> None:

@@ -467,6 +467,8 @@ class LoopConfig(BaseModel):
     """What the VLM must see in the videos, beside the other criteria: no pass without it."""
 
     # Where it runs.
+    train_full: bool = False
+    """Train to the last step also after a checkpoint holds on held-out seeds."""
     trainer: Literal["local", "scheduled"] = "local"
     """`scheduled`: the runs of an iteration are spread over the scheduler's nodes."""
     max_parallel: Annotated[int, Field(ge=0)] = 0

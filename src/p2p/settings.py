@@ -82,6 +82,15 @@ class Settings(BaseSettings):
     )
     """Where simulators with environments of their own are installed."""
 
+    models_dir: AbsolutePath = Field(
+        default_factory=lambda: (
+            Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "prompt2policy" / "models"
+        ),
+        validate_default=True,
+        validation_alias="P2P_MODELS_DIR",
+    )
+    """Where model files given as environments are kept, by what is in them."""
+
     env_path: str = Field(default="", validation_alias="P2P_ENV_PATH")
     """Folders with modules of the user's own environments, separated by colons."""
 

@@ -156,7 +156,7 @@ def test_what_cannot_be_started_is_refused_by_name_and_leaves_nothing(
 def test_a_prompt_is_submitted_to_nodes_of_ones_choice(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.api.jobs.ensure_scheduler", lambda _: None)
+    monkeypatch.setattr("p2p.api.sessions.ensure_scheduler", lambda _: None)
     client.post("/api/scheduler/nodes", json={"node_id": "more", "backend": "local", "cores": 4})
     there, body = "/api/scheduler/jobs", {**SHORT, "cores": 4, "nodes": ["more"], "priority": 3}
     answer = client.post(there, json=body).json()

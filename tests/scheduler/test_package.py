@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import p2p
-from p2p.scheduler.machine import machine
+from p2p.scheduler.node import describe_machine
 from p2p.scheduler.package import build_package, unpack
 
 
@@ -41,4 +41,4 @@ def test_what_is_unpacked_runs_and_is_found_there_the_next_time(tmp_path: Path) 
 
 def test_what_a_machine_lacks_is_named() -> None:
     needs = ["numpy>=1", "no-such-thing>=2,<3; python_version > '3'", "absent; extra == 'more'"]
-    assert machine(needs)["missing"] == ["no-such-thing"]
+    assert describe_machine(needs)["missing"] == ["no-such-thing"]

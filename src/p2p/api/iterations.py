@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,11 +27,14 @@ from p2p.records.summaries import IterationDetail, IterationSummary, RunHyperpar
 from p2p.session.labels import LabelledVideo, add_label, as_csv, compare, labelled_videos
 from p2p.session.publishing import rewrite_report
 from p2p.settings import resolve_session_dir
+from p2p.training.checkpoints import export_policy
+from p2p.training.policies.policy import PolicyFileError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 router = APIRouter(prefix="/api", tags=["iterations"])
+_DRAWING = threading.Lock()
 
 
 def file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
@@ -96,11 +100,24 @@ def list_hyperparameters(state: State, session_id: str) -> list[RunHyperparamete
     responses=file_of("video/mp4"),
 )
 def get_video(state: State, session_id: str, iter_num: str, run_id: str, name: str) -> FileResponse:
-    """A video; parts of it by `Range`."""
+    """A video, drawn now where that has not been done; parts of it by `Range`."""
     run = state.run(session_id, iter_num, run_id)
     if name not in run.video_filenames():
         raise NotFound(f"run {run_id} has no video {name!r}")
-    return file_answer(run.videos_dir / name, state.runs_dir, "video/mp4")
+    return file_answer(_drawn(run.videos_dir / name), state.runs_dir, "video/mp4")
+
+
+def _drawn(path: Path) -> Path:
+    """The path of a video that is there; one after the other, or many would take every core."""
+    from p2p.training.video.rendering import VideoError, draw_video
+
+    if is_data(path):
+        return path
+    try:
+        with _DRAWING:
+            return draw_video(path)
+    except VideoError as error:
+        raise NotFound(str(error)) from error
 
 
 @router.get(
@@ -113,9 +130,21 @@ def get_policy(
 ) -> FileResponse:
     """A policy, as Stable-Baselines3 loads it."""
     run = state.run(session_id, iter_num, run_id)
-    path = run.checkpoints_dir / f"step_{step}" / "policy.zip"
+    path = _exported(run.checkpoints_dir / f"step_{step}" / "policy.zip", state.runs_dir)
     name = f"{session_id}_{run.iteration_id}_{step}.zip"
     return file_answer(path, state.runs_dir, "application/zip", download_as=name)
+
+
+def _exported(path: Path, runs_dir: Path) -> Path:
+    """The path of a checkpoint's policy.zip, which is made now where that has not been done."""
+    step = path.parent.name.removeprefix("step_")
+    ours = path.resolve().is_relative_to(runs_dir.resolve()) and path.name == "policy.zip"
+    if is_data(path) or not ours or not step.isdecimal():
+        return path
+    try:
+        return export_policy(IterationRecord(path.parents[2]), int(step))
+    except (OSError, PolicyFileError) as error:
+        raise NotFound(f"there is no {path.name} of step {step}: {error}") from error
 
 
 @router.get(
@@ -130,7 +159,7 @@ def get_best_policy(state: State, session_id: str) -> FileResponse:
     if result is None or result.policy is None:
         raise NotFound(f"session {session_id} has no policy yet")
     path = record.path / result.policy
-    path = path / "policy.zip" if path.is_dir() else path
+    path = _exported(path / "policy.zip" if path.is_dir() else path, state.runs_dir)
     return file_answer(path, state.runs_dir, "application/zip", download_as=f"{session_id}.zip")
 
 
@@ -239,7 +268,8 @@ def save_label(state: State, session_id: str, body: LabelRequest) -> LabelsRespo
 def get_blind_video(state: State, session_id: str, video: str) -> FileResponse:
     """A video to score; parts of it by `Range`."""
     record = state.session(session_id)
-    return file_answer(record.path / _video(record, video).path, state.runs_dir, "video/mp4")
+    path = _drawn(record.path / _video(record, video).path)
+    return file_answer(path, state.runs_dir, "video/mp4")
 
 
 @router.get(

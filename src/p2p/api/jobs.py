@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from p2p.api.problems import BadRequest, NotFound, Unavailable
+from p2p.api.problems import NotFound, Unavailable
 from p2p.api.schemas import (
     ChangedRuns,
     JobDetail,
@@ -20,12 +20,11 @@ from p2p.api.schemas import (
     SubmitJobRequest,
     fields_of,
 )
+from p2p.api.sessions import submit_session
 from p2p.api.state import AppState, State
 from p2p.benchmark.running import fitting_nodes
-from p2p.contracts import describe_errors
-from p2p.inference.question import InferenceError
 from p2p.scheduler.backends import BackendError, make_backend
-from p2p.scheduler.controllers import session_job
+from p2p.scheduler.controllers import JobOptions
 from p2p.scheduler.job_files import read_output
 from p2p.scheduler.records import JobRow, NodeConfig
 from p2p.scheduler.service import ensure_scheduler
@@ -51,18 +50,12 @@ def list_jobs(
 @router.post("/jobs", status_code=201)
 def submit_job(state: State, body: SubmitJobRequest) -> StartSessionResponse:
     """Submit a session to nodes of your choice; it runs as soon as there is room."""
-    try:
+
+    def read_options() -> JobOptions:
         nodes = fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores)
-        options = body.job_options(nodes=nodes)
-        job = session_job(body, state.runs_dir, options)
-    except InferenceError as error:  # an unknown model, or a missing key
-        raise BadRequest(str(error)) from error
-    except ValueError as error:
-        raise BadRequest(describe_errors(error)) from error
-    with state.store(make=True) as store:
-        store.submit(job)
-    ensure_scheduler(state.runs_dir)
-    return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
+        return body.job_options(nodes=nodes)
+
+    return submit_session(state, body, read_options)
 
 
 @router.get("/jobs/{job_id}", response_model=JobDetail)

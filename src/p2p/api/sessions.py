@@ -6,7 +6,7 @@ Each is a job of the scheduler, and outlives this server.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -57,7 +57,7 @@ from p2p.records.time_left import session_left
 from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import cancel_run_in, ensure_scheduler
-from p2p.session.request import ResumeOptions, command_line, minutes_to_resume
+from p2p.session.request import ResumeOptions, SessionRequest, command_line, minutes_to_resume
 from p2p.session.start import open_config
 from p2p.session.steering import (
     NotPending,
@@ -90,9 +90,16 @@ def list_sessions(state: State, query: Annotated[SessionQuery, Query()]) -> Resp
 @router.post("/sessions", status_code=201)
 def start_session(state: State, wanted: StartSessionRequest) -> StartSessionResponse:
     """Start a session; it runs as soon as there is room."""
-    job_options = JobOptions(priority=wanted.priority, title=wanted.prompt[:200])
+    title = wanted.prompt[:200]
+    return submit_session(state, wanted, lambda: JobOptions(priority=wanted.priority, title=title))
+
+
+def submit_session(
+    state: AppState, wanted: SessionRequest, read_options: Callable[[], JobOptions]
+) -> StartSessionResponse:
+    """Make a session and hand it to the scheduler; raises BadRequest for one that cannot be."""
     try:
-        job = session_job(wanted, state.runs_dir, job_options)
+        job = session_job(wanted, state.runs_dir, read_options())
     except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(str(error)) from error
     except ValueError as error:

@@ -35,7 +35,7 @@ from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Criterion, Intent, Record
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
-from p2p.session.iteration_runner import FIRST_CONFIRMATION_BLOCK
+from p2p.session.early_stop import FIRST_CONFIRMATION_BLOCK
 from p2p.training.checkpoints import checkpoint_dir
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import spec_for

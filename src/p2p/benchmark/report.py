@@ -360,87 +360,17 @@ CASE_COLUMNS: Columns = {
 }
 
 
-def _about(report: BenchmarkReport) -> list[str]:
-    """What was run, and how to read it."""
-    benchmark = report.benchmark
-    options = [f"{name} {value}" for name, value in benchmark.options.items() if value != ""]
-    stages = (
-        f"{len(benchmark.stages)} stages, each after a mean score of {benchmark.gate_threshold:g}"
-        if benchmark.mode == "staged"
-        else "flat"
-    )
-    return [
-        (
-            f"{len(benchmark.cases)} prompts of {benchmark.suite}, {stages}; "
-            f"options: {', '.join(options) or 'defaults'}."
-        ),
-        (
-            "A pass is the session's own: every hard criterion is met on held-out seeds, and every "
-            "word of the prompt is measured. The ground truth is "
-            "a measurement on the simulator that knows nothing of the judges: the mean over ten "
-            "further episodes of the final policy, in plain Gymnasium."
-        ),
-        (
-            "Unverified: the judges passed it, but no criterion measures some words of the "
-            "prompt. It does not count as passed, and is not compared with the ground truth."
-        ),
-        (
-            "Rates are over prompts whose session finished, with the 95 % interval by Wilson. A "
-            "session that ended with an error counts as not passed and has a column of its own. "
-            "Minutes are of the session's own processes."
-        ),
-    ]
-
-
 def agreement(report: BenchmarkReport) -> list[str]:
     """Judge against ground truth."""
-    counts = report.agreement
-    if not counts.compared:
-        return ["No prompt has both a verdict and a measurement yet."]
-    correlation = "There are too few different values for a rank correlation."
-    if counts.rank_correlation is not None:
-        correlation = (
-            "Rank correlation (Spearman) of the judge's score with the share of the threshold "
-            f"that is attained: {counts.rank_correlation:.2f} over {counts.correlated} prompts."
-        )
-    false_passes = _names(report, counts.false_passes)
-    false_fails = _names(report, counts.false_fails)
-    return [
-        f"Judge and ground truth agree on {counts.agreed} of {counts.compared} prompts.",
-        correlation,
-        f"False passes (the judge passed, the ground truth is missed): {false_passes}.",
-        f"False fails (the ground truth is met, the judge did not pass): {false_fails}.",
-        f"Unverified: {_names(report, counts.unverified)}.",
-    ]
+    return _words("agreement", report)
 
 
-def _names(report: BenchmarkReport, numbers: Sequence[int]) -> str:
-    cases = {each.case.number: each.case for each in report.cases}
-    names = [f"{cases[n].env_id} {cases[n].instruction!r}" for n in numbers]
-    return f"{len(names)}" + (f" ({'; '.join(names)})" if names else "")
-
-
-def _without_a_verdict(report: BenchmarkReport) -> list[str]:
-    """Cases that do not count, and why; and errors, which do."""
-    return [
-        f"{each.case.env_id} {each.case.instruction!r}: {OUTCOMES[each.outcome]}"
-        + (f" ({' '.join(each.message.split())[:300]})" if each.message else "")
-        for each in report.cases
-        if each.outcome in ("error", "unfinished", "not_run")
-    ]
-
-
-def _gates(report: BenchmarkReport) -> list[str]:
-    lines = []
-    for gate in report.gates:
-        verdict = "the next one began" if gate.passed else "no further stage was started"
-        missing = ", ".join(f"case {number}" for number in gate.missing)
-        lines.append(
-            f"stage {gate.stage + 1}: mean score {gate.mean_score:.2f} of {len(gate.scores)} "
-            f"prompts, threshold {gate.threshold:g}: {verdict}"
-            + (f"; without a score, counted as 0: {missing}" if missing else "")
-        )
-    return lines
+def _words(part: str, report: BenchmarkReport) -> list[str]:
+    """The lines of a part of the report that is told in words."""
+    text = _environment().get_template("report.text.jinja")
+    macros = text.make_module({"outcomes": OUTCOMES})
+    lines = str(getattr(macros, part)(report)).splitlines()
+    return [line for line in lines if line]
 
 
 # --- report.md and report.html --------------------------------------------------------------------
@@ -465,17 +395,24 @@ def page(report: BenchmarkReport) -> str:
     return _render("report.html.jinja", report)
 
 
-def _render(template: str, report: BenchmarkReport) -> str:
-    """Everything that a user, a model or another machine wrote is escaped."""
+def _environment(*, escape: bool = False) -> Environment:
     environment = Environment(
         loader=PackageLoader("p2p.benchmark", "."),
-        autoescape=template.endswith(".html.jinja"),
+        autoescape=escape,  # noqa: S701 - of the pages, one alone is HTML
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"plain": _plain, "link": lambda path: "./" + quote(path)}
+    environment.filters |= {
+        "plain": _plain, "line": _line, "repr": repr, "link": lambda path: "./" + quote(path),
+    }  # fmt: skip
+    return environment
+
+
+def _render(template: str, report: BenchmarkReport) -> str:
+    """Everything that a user, a model or another machine wrote is escaped."""
+    environment = _environment(escape=template.endswith(".html.jinja"))
     groups = (
         ("All", [report.overall]),
         ("By difficulty", report.by_difficulty),
@@ -484,12 +421,12 @@ def _render(template: str, report: BenchmarkReport) -> str:
     )
     lists = (
         ("Judge and ground truth", agreement(report)),
-        ("Gates", _gates(report)),
-        ("Without a verdict", _without_a_verdict(report)),
+        ("Gates", _words("gates", report)),
+        ("Without a verdict", _words("without_a_verdict", report)),
     )
     return environment.get_template(template).render(
         report=report,
-        about=_about(report),
+        about=_words("about", report),
         groups=[(title, rows) for title, rows in groups if rows],
         lists=[(title, lines) for title, lines in lists if lines],
         group_columns=GROUP_COLUMNS,
@@ -504,4 +441,8 @@ def _render(template: str, report: BenchmarkReport) -> str:
 
 def _plain(value: str) -> str:
     """Text that means nothing to Markdown and stays on its line."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(value.split()))
+    return _MARKDOWN.sub(r"\\\1", _line(value))
+
+
+def _line(value: object) -> str:
+    return " ".join(str(value).split())

@@ -271,6 +271,9 @@ def make_request(
         raise UsageError("--set iteration_id: runs are named by what they train")
     if "visual_criteria" in options:
         options["visual_criteria"] = _read_lines("--visual-criteria", options["visual_criteria"])
+    for given in (options, of_set):
+        if given.get("env_id"):
+            given["env_id"] = check_environment(str(given["env_id"]))
     with usage_errors(flag_names(context)):
         return model.model_validate({**fields, **options, "settings": {**settings, **of_set}})
 
@@ -299,8 +302,11 @@ def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
     return lines
 
 
-def check_environment(env_id: str) -> None:
-    """Raise UsageError, with near matches or what is missing, for an id that is of no use here."""
+def check_environment(env_id: str) -> str:
+    """The environment's id, also of a model file, which is read for it.
+
+    Raises UsageError, with near matches or what is missing, for what is of no use here.
+    """
     from p2p.config import ConfigurationError, engine_of
     from p2p.training.engines.table import (
         check_supported,
@@ -310,8 +316,12 @@ def check_environment(env_id: str) -> None:
     )
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
     from p2p.training.envs.registry import registered
+    from p2p.training.model_files.adoption import adopt
+    from p2p.training.model_files.store import is_model_file
 
     with refused("--env", UnknownEnvironmentError, ConfigurationError):
+        if is_model_file(env_id):
+            return adopt(env_id)
         if not is_engine(engine := engine_of(env_id)):
             registered(env_id, list_env_ids())
         elif env_id not in engine_environments(engine):
@@ -319,6 +329,7 @@ def check_environment(env_id: str) -> None:
         else:
             check_supported(engine, env_id)
             installed(engine)
+    return env_id
 
 
 def read_prompt(prompt: str | None) -> str:

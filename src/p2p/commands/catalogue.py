@@ -101,10 +101,12 @@ def _read_spec(env_id: str) -> EnvSpec:
         UnsupportedEnvironmentError,
         get_env_spec,
     )
+    from p2p.training.model_files.adoption import adopt
+    from p2p.training.model_files.store import is_model_file
 
     kinds = UnknownEnvironmentError, UnsupportedEnvironmentError, ConfigurationError, ImportError
     with refused("", *kinds), err.status(f"reading {env_id}"):
-        return get_env_spec(env_id)
+        return get_env_spec(adopt(env_id) if is_model_file(env_id) else env_id)
 
 
 def _list_engine(engine: str, *, as_json: bool) -> None:
@@ -267,7 +269,7 @@ def check(
 
     file, config = reward_or_session(reward, runs_dir)
     env_id = env or file.env_id or TrainConfig().env_id
-    check_environment(env_id)
+    env_id = check_environment(env_id)
     config = config.in_environment(env_id)
     if side_info is not None:
         config = config.with_updates(side_info=side_info)

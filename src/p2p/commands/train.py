@@ -231,7 +231,7 @@ def new_run(
         if (value := options.get(name)) is not None
     }
     fields.setdefault("env_id", file.env_id or TrainConfig().env_id)
-    check_environment(fields["env_id"])
+    fields["env_id"] = check_environment(fields["env_id"])
     preset = preset or is_engine(engine_of(fields["env_id"]))
     with usage_errors(where=f"--config {config}" if config else "configuration"):
         chosen = _with_preset(fields) if preset else TrainConfig.model_validate(fields)

@@ -76,6 +76,8 @@ class Video(Record):
     label: str = ""
     """p10, median or p90."""
     url: str
+    drawn: bool = True
+    """Else it is drawn when its address is asked for."""
 
     @classmethod
     def at(cls, path: Path) -> Video:
@@ -90,6 +92,7 @@ class Video(Record):
             step=int(match[1]) if match else None,
             label=match[2] if match else "",
             url=f"/api/sessions/{session}/iterations/{iteration.name}/runs/{run.name}/videos/{path.name}",
+            drawn=path.is_file(),
         )
 
 
@@ -591,6 +594,12 @@ class SessionView:
         last = last_event(self.record.events_path) if self.status == "running" else None
         return str(last.data.get("reason", "")) if last and last.event in WAITS else ""
 
+    @property
+    def drawing(self) -> str:
+        """The video that the session draws after its verdict; empty: none just now."""
+        last = last_event(self.record.events_path) if self.phase == "ended" else None
+        return str(last.data.get("video", "")) if last and last.event == "draw.start" else ""
+
     @cached_property
     def iterations(self) -> dict[int, IterationView]:
         train, judgments = self.loop.train, self.history.judgments if self.history else {}
@@ -606,13 +615,14 @@ class SessionView:
 
     @property
     def video(self) -> Video | None:
-        """The median episode of the best policy; before there is one, of the newest checkpoint."""
+        """Of those that are drawn: of the best policy, else of the newest checkpoint."""
         best = (self.record.path / path for path in (self.result.videos if self.result else ()))
         if there := [Video.at(path) for path in best if path.is_file()]:
             return _choose_video(there)
         for record in reversed(self.record.iteration_records()):
-            if videos := IterationView(record, 0, TrainConfig()).videos:
-                return _choose_video(videos)
+            videos = IterationView(record, 0, TrainConfig()).videos
+            if drawn := [video for video in videos if video.drawn]:
+                return _choose_video(drawn)
         return None
 
     @property

@@ -45,7 +45,7 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
     return ScheduledTrainer(
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
-        videos=loop.videos,
+        videos=False,
         cancelled=switch.cancelled,
     )
 

@@ -521,8 +521,7 @@ def _statements(script: str) -> Iterator[str]:
 
 def this_machine() -> NodeConfig:
     """The node that a new store has."""
-    from p2p.scheduler.machine import gpu_numbers
-    from p2p.training.cpu_manager import default_pool
+    from p2p.training.cpu_manager import default_pool, gpu_numbers
 
     try:
         gpus = len(gpu_numbers())

@@ -24,9 +24,8 @@ import psutil
 
 from p2p.sandbox import kernel
 from p2p.scheduler.launch import LaunchFile, LaunchFolder, RunStatus, kill_all
-from p2p.scheduler.machine import gpu_manager
 from p2p.scheduler.notify import notify
-from p2p.training.cpu_manager import CoreLease, CPUManager
+from p2p.training.cpu_manager import CoreLease, CPUManager, gpu_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

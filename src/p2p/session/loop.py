@@ -20,6 +20,7 @@ from p2p.files import locked
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL, STATUS
 from p2p.session.context import SessionContext, load_or_run
+from p2p.session.delivery import deliver
 from p2p.session.iteration_runner import IterationRunner, apply_user_score
 from p2p.session.phases import author, begin_iteration, choose_environment, propose_intent
 from p2p.session.plan import forget_states
@@ -97,7 +98,8 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
                     raise
                 return result
             with context.switch.polled():
-                return _end(context, status, message, clock)
+                result = _end(context, status, message, clock)
+        return _deliver(context, clock, result)
 
 
 def check_time_limit(context: SessionContext, clock: Clock) -> None:
@@ -232,6 +234,14 @@ def _revise(context: SessionContext, state: IterationState, feedback: SteeringTa
     if not record.revised_reward_path.exists():
         record.save_revised_reward(revision.reward_code)
     return revision
+
+
+def _deliver(context: SessionContext, clock: Clock, result: SessionResult) -> SessionResult:
+    """Make the best policy's file and video; a cancel ends that, and the verdict stays."""
+    with suppress(KeyboardInterrupt, SessionCancelled, OSError), context.switch.polled():
+        if deliver(SessionView(context.session)):
+            result = publish(context, result.status, result.message, clock)
+    return result
 
 
 def _end(

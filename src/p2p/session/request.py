@@ -104,7 +104,7 @@ class ResumeOptions(Record):
     ] = None
     videos: Annotated[
         bool | None,
-        Flag("--videos/--no-videos", "Render evaluation episodes.", panel=SWITCHES),
+        Flag("--videos/--no-videos", "Draw the best policy at the end.", panel=SWITCHES),
     ] = None
 
     @model_validator(mode="before")
@@ -128,7 +128,7 @@ class SessionOptions(ResumeOptions):
 
     total_timesteps: Annotated[
         int | None,
-        Flag("--steps", "Environment steps of each run.", "N", "by environment", TRAINING,
+        Flag("--steps", "Most environment steps of a run.", "N", "by environment", TRAINING,
              older=("--timesteps", "--total-timesteps")),
     ] = None  # fmt: skip
     configs: Annotated[
@@ -145,6 +145,10 @@ class SessionOptions(ResumeOptions):
     candidates: Annotated[
         int | None,
         Flag("--candidates", "Rewards an iteration chooses from; 0: chosen.", "N", panel=TRAINING),
+    ] = None
+    train_full: Annotated[
+        bool | None,
+        Flag("--full/--no-full", "Train on after a pass that holds.", panel=SWITCHES),
     ] = None
     use_zoo_preset: Annotated[
         bool | None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from p2p.records.loop_files import MOST_TRIES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -67,7 +69,12 @@ def _outcome(
     confirmation = iteration.confirmation
     seeds = f"{len(confirmation.rollouts)} held-out seeds" if confirmation else ""
     if judgment.passed:
-        confirmed = f", confirmed on {seeds}" if confirmation and confirmation.passed else ""
+        confirmed = ""
+        if confirmation and confirmation.passed:
+            known = iteration.record.confirmation_tries.read()
+            count = len(known.tries) if known else 1
+            tries = f" (try {count} of at most {MOST_TRIES})" if count > 1 else ""
+            confirmed = f", confirmed on {seeds}{tries}"
         return f"{session.outcome_of(iteration)} with {score:.2f}{source}{confirmed}"
     refuted = f" on {seeds}" if confirmation and not by_user else ""
     return f"not passed, score {math.floor(score * 100 + 1e-6) / 100:.2f}{source}{refuted}"

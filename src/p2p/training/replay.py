@@ -93,7 +93,7 @@ def replay(
             "folder": name,
             "replay": {"episodes": episodes, "seed": seed, "step": step},
         }
-        sandbox = surroundings(config.engine, folder, config.device).sandbox(
+        sandbox = surroundings(config, folder).sandbox(
             folder,
             stall_seconds=120,
             wall_seconds=longest_evaluation_s(config, episodes),

@@ -18,6 +18,8 @@ from p2p.agents.builtin.lexicon import ARM_WORDS, OBJECT_WORDS, TARGET_WORDS
 from p2p.config import engine_of
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import get_env_spec
+from p2p.training.model_files.facts import read_facts
+from p2p.training.model_files.store import is_model
 from p2p.training.specs.spec_text import TERMINATION_RULES
 
 if TYPE_CHECKING:
@@ -398,6 +400,9 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
 
     if is_engine(engine_of(env_id)):
         return _first_pose(env_id)
+    if is_model(env_id):
+        facts = read_facts(env_id)
+        return np.array(facts.settled_xpos), np.array(facts.settled_xquat)
     with quiet_loading():
         env = gym.make(env_id)
     try:
@@ -441,6 +446,8 @@ def ends_early(env_id: str) -> bool:
 
     from p2p.training.envs.registry import quiet_loading
 
+    if is_model(env_id):
+        return read_facts(env_id).ends_early
     with quiet_loading():
         env = gym.make(env_id)
     try:

@@ -140,7 +140,7 @@ def secret_values(names: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def described(node: NodeConfig, machine: Mapping[str, Any]) -> str:
+def describe_node(node: NodeConfig, machine: Mapping[str, Any]) -> str:
     """A machine in a line; raises BackendError if it has less than the node is said to have."""
     line = f"{machine['cores']} cores, {machine['gpus']} GPUs, Python {machine['python']}"
     if machine["cores"] < node.cores or machine["gpus"] < node.gpus:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from p2p.scheduler import transfer
-from p2p.scheduler.backends import Backend, BackendError, described
+from p2p.scheduler.backends import Backend, BackendError, describe_node
 from p2p.scheduler.launch import GRACE_S, RunStatus, launch_file
 from p2p.scheduler.package import build_package, package_folder
 from p2p.scheduler.records import Launch, NodeConfig
@@ -199,7 +199,7 @@ class SSHBackend(Backend):
             )
         if not machine["rsync"]:
             raise self._error(f"there is no rsync: {transfer.INSTALL_RSYNC}")
-        return described(self.node, machine)
+        return describe_node(self.node, machine)
 
     async def close(self) -> None:
         with suppress(OSError, TimeoutError):

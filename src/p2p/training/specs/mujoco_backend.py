@@ -24,6 +24,8 @@ from p2p.training.env_spec import (
     Vec3,
 )
 from p2p.training.envs.registry import quiet_loading
+from p2p.training.model_files.facts import read_facts
+from p2p.training.model_files.store import is_model
 from p2p.training.simulator import UnsupportedEnvironmentError
 from p2p.training.specs.observation_layout import (
     StateLibrary,
@@ -55,6 +57,8 @@ class MujocoBackend:
     engine_name = "mujoco"
 
     def read_spec(self, env_id: str) -> EnvSpec:
+        if is_model(env_id):
+            return read_facts(env_id).spec
         with ExitStack() as opened:
             with quiet_loading():
                 env: Any = opened.enter_context(closing(gym.make(env_id)))
