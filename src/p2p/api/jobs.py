@@ -62,7 +62,7 @@ def submit_job(state: State, body: SubmitJobRequest) -> StartSessionResponse:
 def show_job(state: State, job_id: str) -> dict[str, Any]:
     """A job and its runs."""
     with state.store() as store:
-        job, runs = _job(store, job_id), store.runs(job_id)
+        job, runs = _find_job(store, job_id), store.runs(job_id)
     own = {"nodes": job.nodes, "max_parallel": job.max_parallel, "runs": runs}
     return fields_of(JobSummary, job) | own
 
@@ -79,7 +79,7 @@ def show_log(
         int | None, Query(ge=0, le=1 << 50, description="in bytes; else the end of it")
     ] = None,
 ) -> JobLog:
-    """What a run wrote; on another node, as far as it was copied back or can be fetched."""
+    """The output of a run; from another node, as far as it can be fetched."""
     with state.store() as store:
         run = store.run(run_id)
         if run is None or run.job_id != job_id:
@@ -110,25 +110,25 @@ def show_log(
 @router.post("/jobs/{job_id}/cancel")
 def cancel_job(state: State, job_id: str) -> ChangedRuns:
     """Cancel the runs that have not ended."""
-    return _change(state, job_id, Store.cancel)
+    return _change_runs(state, job_id, Store.cancel)
 
 
 @router.post("/jobs/{job_id}/retry")
 def retry_job(state: State, job_id: str) -> ChangedRuns:
     """Run again what failed, was cancelled or skipped."""
-    return _change(state, job_id, Store.retry)
+    return _change_runs(state, job_id, Store.retry)
 
 
-def _change(state: AppState, job_id: str, change: Callable[[Store, str], int]) -> ChangedRuns:
+def _change_runs(state: AppState, job_id: str, change: Callable[[Store, str], int]) -> ChangedRuns:
     with state.store() as store:
-        _job(store, job_id)
+        _find_job(store, job_id)
         runs = change(store, job_id)
     if runs:
         ensure_scheduler(state.runs_dir)
     return ChangedRuns(job_id=job_id, runs=runs)
 
 
-def _job(store: Store, job_id: str) -> JobRow:
+def _find_job(store: Store, job_id: str) -> JobRow:
     job = store.job(job_id)
     if job is None:
         raise NotFound(f"there is no job {job_id!r}")

@@ -220,7 +220,7 @@ def _cancel_run(state: AppState, record: SessionRecord) -> bool:
 def steer_session(state: State, session_id: str, body: SteerRequest) -> SteeringOrder:
     """Give feedback: the session takes it up when the current iteration ends."""
     record = state.session(session_id)
-    train = _train_config(record)
+    train = _read_train_config(record)
     if not any(value not in (None, "", {}) for value in body.model_dump().values()):
         raise BadRequest("nothing to change: set pause, remark, score, criteria, reward_code, ...")
     try:
@@ -258,11 +258,11 @@ def withdraw(state: State, session_id: str, number: PathNumber) -> SteeringOrder
 @router.get("/sessions/{session_id}/settings")
 def list_settings(state: State, session_id: str) -> list[TunableSetting]:
     """The hyperparameters that feedback may set, and what they are now."""
-    now = _train_config(state.session(session_id))
+    now = _read_train_config(state.session(session_id))
     return [
         TunableSetting(
             name=name,
-            kind=_kind(name),
+            kind=_kind_of_setting(name),
             value=now.model_dump(mode="json")[name],
             low=TUNABLE_BOUNDS.get(name, (None, None))[0],
             high=TUNABLE_BOUNDS.get(name, (None, None))[1],
@@ -271,7 +271,7 @@ def list_settings(state: State, session_id: str) -> list[TunableSetting]:
     ]
 
 
-def _kind(name: str) -> Literal["number", "integer", "boolean", "layers"]:
+def _kind_of_setting(name: str) -> Literal["number", "integer", "boolean", "layers"]:
     field = TrainConfig.model_json_schema()["properties"][name]
     kind = field.get("type") or field["anyOf"][0]["type"]
     kinds: dict[str, Literal["number", "integer", "boolean", "layers"]] = {
@@ -280,8 +280,8 @@ def _kind(name: str) -> Literal["number", "integer", "boolean", "layers"]:
     return kinds.get(kind, "number")
 
 
-def _train_config(record: SessionRecord) -> TrainConfig:
-    """What the last iteration is trained with, or the first one will be."""
+def _read_train_config(record: SessionRecord) -> TrainConfig:
+    """The configuration of the last iteration, or that of the first one before it begins."""
     view = SessionView(record)
     if view.config is None:
         raise WrongState(f"{record.session_id} is a training run: it has no next iteration")
@@ -292,7 +292,7 @@ def _train_config(record: SessionRecord) -> TrainConfig:
 def check_session_reward(state: State, session_id: str, body: RewardCheckRequest) -> Response:
     """Run a reward in the sandbox on the session's environment, as `p2p check` does."""
     record = state.session(session_id)
-    train, env_id = _train_config(record), SessionView(record).env_id
+    train, env_id = _read_train_config(record), SessionView(record).env_id
     if not env_id:
         raise WrongState(f"{session_id} has not chosen its environment yet")
     if not _checking.acquire(blocking=False):

@@ -57,7 +57,7 @@ RUNS = "iter_1"
 
 @dataclass(frozen=True)
 class Attack:
-    """One way to be paid for the criteria."""
+    """A reward that pays for the criteria and nothing else."""
 
     name: str
     """As its folder is called."""
@@ -67,7 +67,7 @@ class Attack:
 
 
 class AttackResult(Record):
-    """What came of one training: one row of a table."""
+    """The result of one training: a row of the table."""
 
     env_id: str
     prompt: str

@@ -41,7 +41,7 @@ _MARKDOWN = re.compile(r"([\\|`*_<>\[\]])")
 
 
 class Rate(Record):
-    """So many of so many, with the 95 % interval by Wilson."""
+    """A pass rate, with its 95 % interval by Wilson."""
 
     passed: int
     total: int
@@ -51,7 +51,7 @@ class Rate(Record):
 
 
 class CaseReport(Record):
-    """One prompt."""
+    """The result of one prompt."""
 
     case: Case
     stage: int
@@ -144,7 +144,7 @@ class Agreement(Record):
 
 
 class Findings(Record):
-    """What the cases together say."""
+    """The numbers over all cases."""
 
     overall: Group
     by_env: tuple[Group, ...]
@@ -180,11 +180,11 @@ def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) ->
     """Count."""
     gates = (read_gate(folder, stage) for stage in range(len(benchmark.stages) - 1))
     return Findings(
-        overall=_group("all", cases),
-        by_env=_groups(cases, lambda case: case.env_id),
-        by_category=_groups(cases, lambda case: case.category),
-        by_difficulty=_groups(cases, lambda case: case.difficulty, DIFFICULTIES),
-        agreement=_agreement(cases),
+        overall=_make_group("all", cases),
+        by_env=_group_by(cases, lambda case: case.env_id),
+        by_category=_group_by(cases, lambda case: case.category),
+        by_difficulty=_group_by(cases, lambda case: case.difficulty, DIFFICULTIES),
+        agreement=_compare_verdicts(cases),
         gates=tuple(gate for gate in gates if gate is not None),
     )
 
@@ -220,15 +220,15 @@ def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseRepo
     )
 
 
-def _groups(
+def _group_by(
     cases: Sequence[CaseReport], key: Callable[[Case], str], order: Sequence[str] = ()
 ) -> tuple[Group, ...]:
     there = {key(each.case) for each in cases}
     names = [name for name in order if name in there] or sorted(there)
-    return tuple(_group(name, [c for c in cases if key(c.case) == name]) for name in names)
+    return tuple(_make_group(name, [c for c in cases if key(c.case) == name]) for name in names)
 
 
-def _group(name: str, cases: Sequence[CaseReport]) -> Group:
+def _make_group(name: str, cases: Sequence[CaseReport]) -> Group:
     finished = [case for case in cases if case.finished]
     true = [case.truly_passed for case in finished if case.truly_passed is not None]
     scores = [case.score for case in finished if case.score is not None]
@@ -241,11 +241,11 @@ def _group(name: str, cases: Sequence[CaseReport]) -> Group:
         cases=len(cases),
         finished=len(finished),
         errors=sum(case.outcome == "error" for case in finished),
-        judged=_rate([case.outcome == "passed" for case in finished]),
+        judged=_make_rate([case.outcome == "passed" for case in finished]),
         unverified=sum(case.outcome == "unverified" for case in finished),
         false_passes=sum(case.disputed and case.outcome == "passed" for case in finished),
         false_fails=sum(case.disputed and case.outcome != "passed" for case in finished),
-        true=_rate(true),
+        true=_make_rate(true),
         mean_score=mean(scores) if scores else None,
         iterations=mean([case.iterations for case in finished]),
         minutes=mean([case.minutes for case in finished]),
@@ -254,7 +254,7 @@ def _group(name: str, cases: Sequence[CaseReport]) -> Group:
     )
 
 
-def _rate(passed: Sequence[bool]) -> Rate:
+def _make_rate(passed: Sequence[bool]) -> Rate:
     count, total = sum(passed), len(passed)
     if not total:
         return Rate(passed=0, total=0, rate=None, low=None, high=None)
@@ -263,7 +263,7 @@ def _rate(passed: Sequence[bool]) -> Rate:
     return Rate(passed=count, total=total, rate=share, low=min(share, low), high=max(share, high))
 
 
-def _agreement(cases: Sequence[CaseReport]) -> Agreement:
+def _compare_verdicts(cases: Sequence[CaseReport]) -> Agreement:
     measured = [(case, case.truth) for case in cases if case.finished and case.truth is not None]
     compared = [(case, truth) for case, truth in measured if case.outcome != "unverified"]
     wrong = [(case, truth) for case, truth in compared if case.disputed]
@@ -307,16 +307,16 @@ def rate(value: Rate) -> str:
     return f"{value.passed} of {value.total}, {value.rate:.0%} {interval}"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
 
-def _money(value: float) -> str:
+def _format_cost(value: float) -> str:
     return f"${value:.4f}" if value else "$0"
 
 
-def _truth(case: CaseReport) -> str:
-    """What was measured, and whether that is enough."""
+def _format_truth(case: CaseReport) -> str:
+    """The measurement, and whether it meets the threshold."""
     if case.truth is None:
         return case.truth_note or ("no policy" if case.truly_passed is False else NOTHING)
     return case.truth.text
@@ -326,7 +326,7 @@ Columns = Mapping[str, Callable[[Any], str]]
 COSTS: Columns = {
     "minutes": lambda row: f"{row.minutes:.1f}",
     "tokens": lambda row: f"{row.tokens:,.0f}",
-    "cost": lambda row: _money(row.cost_usd),
+    "cost": lambda row: _format_cost(row.cost_usd),
 }
 GROUP_COLUMNS: Columns = {
     "": lambda group: group.name,
@@ -338,14 +338,14 @@ GROUP_COLUMNS: Columns = {
     "false passes": lambda group: str(group.false_passes),
     "false fails": lambda group: str(group.false_fails),
     "errors": lambda group: str(group.errors),
-    "mean score": lambda group: _number(group.mean_score),
+    "mean score": lambda group: _format_number(group.mean_score),
     "iterations": lambda group: f"{group.iterations:.1f}",
     **COSTS,
 }
 CARD: Columns = {
-    "score": lambda case: _number(case.score),
+    "score": lambda case: _format_number(case.score),
     "not checked": lambda case: ", ".join(case.unchecked_words) or NOTHING,
-    "ground truth": _truth,
+    "ground truth": _format_truth,
     "iterations": lambda case: str(case.iterations),
     **COSTS,
 }
@@ -362,10 +362,10 @@ CASE_COLUMNS: Columns = {
 
 def agreement(report: BenchmarkReport) -> list[str]:
     """Judge against ground truth."""
-    return _words("agreement", report)
+    return _write_lines("agreement", report)
 
 
-def _words(part: str, report: BenchmarkReport) -> list[str]:
+def _write_lines(part: str, report: BenchmarkReport) -> list[str]:
     """The lines of a part of the report that is told in words."""
     text = _environment().get_template("report.text.jinja")
     macros = text.make_module({"outcomes": OUTCOMES})
@@ -405,7 +405,8 @@ def _environment(*, escape: bool = False) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "plain": _plain, "line": _line, "repr": repr, "link": lambda path: "./" + quote(path),
+        "plain": _escape_markdown, "line": _join_lines, "repr": repr,
+        "link": lambda path: "./" + quote(path),
     }  # fmt: skip
     return environment
 
@@ -421,28 +422,28 @@ def _render(template: str, report: BenchmarkReport) -> str:
     )
     lists = (
         ("Judge and ground truth", agreement(report)),
-        ("Gates", _words("gates", report)),
-        ("Without a verdict", _words("without_a_verdict", report)),
+        ("Gates", _write_lines("gates", report)),
+        ("Without a verdict", _write_lines("without_a_verdict", report)),
     )
     return environment.get_template(template).render(
         report=report,
-        about=_words("about", report),
+        about=_write_lines("about", report),
         groups=[(title, rows) for title, rows in groups if rows],
         lists=[(title, lines) for title, lines in lists if lines],
         group_columns=GROUP_COLUMNS,
         case_columns=CASE_COLUMNS,
         card=CARD,
         outcomes=OUTCOMES,
-        number=_number,
+        number=_format_number,
         size=260,
         margin=34,
     )
 
 
-def _plain(value: str) -> str:
+def _escape_markdown(value: str) -> str:
     """Text that means nothing to Markdown and stays on its line."""
-    return _MARKDOWN.sub(r"\\\1", _line(value))
+    return _MARKDOWN.sub(r"\\\1", _join_lines(value))
 
 
-def _line(value: object) -> str:
+def _join_lines(value: object) -> str:
     return " ".join(str(value).split())

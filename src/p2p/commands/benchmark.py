@@ -183,7 +183,7 @@ def open_benchmark(text: str, folder: Path, what: str = "BENCHMARK") -> Benchmar
 
 def _cases(csv: str, request: BenchmarkRequest) -> tuple[Case, ...]:
     """The prompts of --csv that the filters let through."""
-    from p2p.benchmark.suite import SuiteError, chosen, load_suite
+    from p2p.benchmark.suite import SuiteError, filter_cases, load_suite
 
     try:
         cases = load_suite(csv)
@@ -193,7 +193,7 @@ def _cases(csv: str, request: BenchmarkRequest) -> tuple[Case, ...]:
             raise UsageError(f"--csv: {error}") from error
         summary = f"--csv: {len(lines)} mistakes; nothing was started"
         raise UsageError(summary, str(error)) from error
-    return chosen(
+    return filter_cases(
         cases,
         envs=request.filter_envs,
         categories=request.filter_categories,

@@ -29,7 +29,7 @@ from p2p.training.cpu_manager import default_pool, gpu_numbers
 
 
 def _prepare(launch: LaunchFolder, folder: str = "") -> Any:
-    """What has become of it; if nothing yet, files can be sent to its folder."""
+    """The status of a launch; makes its folder where it is absent, for files to be sent."""
     status = launch.status()
     if status.state == "absent":
         launch.make()
@@ -104,7 +104,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def describe_machine(requirements: Iterable[str] = ()) -> dict[str, Any]:
-    """What it is and has, and which of these requirements its Python lacks; extras aside."""
+    """This machine: name, cores, GPUs, Python, and which of these requirements it lacks."""
     missing = []
     for requirement in requirements:
         name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]

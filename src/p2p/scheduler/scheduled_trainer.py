@@ -56,7 +56,7 @@ class ScheduledTrainer(IterationTrainer):
 
     def await_earlier(self, iteration_dir: Path) -> None:
         """Wait for the job that an earlier, killed caller has left."""
-        runs_dir, name, _ = _place(iteration_dir)
+        runs_dir, name, _ = _locate_iteration(iteration_dir)
         with closing(Store(runs_dir)) as store:
             earlier = store.jobs(prefix=f"{name}.")
             if earlier and earlier[0].state in ("pending", "running"):
@@ -64,16 +64,16 @@ class ScheduledTrainer(IterationTrainer):
 
     def run_all(self, batch: RunBatch) -> None:
         """A run's folder travels with its saved state, so what waits may continue elsewhere."""
-        runs_dir, name, folder = _place(batch.iteration_dir)
+        runs_dir, name, folder = _locate_iteration(batch.iteration_dir)
         if not self.cancelled():
             with closing(Store(runs_dir)) as store:
                 job_id = f"{name}.{len(store.jobs(prefix=f'{name}.')) + 1}"
-                store.submit(self._job(job_id, batch.waiting, folder, store, batch.flags))
+                store.submit(self._make_job(job_id, batch.waiting, folder, store, batch.flags))
                 self._wait(store, job_id)
         for run in batch.waiting if self.cancelled() or not batch.pauses else ():
             batch.record(run).set_status_if("cancelled", UNFINISHED)
 
-    def _job(
+    def _make_job(
         self,
         job_id: str,
         unfinished: Sequence[TrainConfig],
@@ -97,7 +97,7 @@ class ScheduledTrainer(IterationTrainer):
         )
 
     def _wait(self, store: Store, job_id: str) -> None:
-        """Until all its runs have ended; leaves none behind when interrupted."""
+        """Wait for the end of all runs; cancels them when interrupted."""
         cancelled, looked = False, 0.0
         try:
             while (job := store.job(job_id)) and job.state in ("pending", "running"):
@@ -130,7 +130,7 @@ class ScheduledTrainer(IterationTrainer):
             record.set_status_if("error", UNFINISHED, message)
 
 
-def _place(iteration_dir: Path) -> tuple[Path, str, str]:
+def _locate_iteration(iteration_dir: Path) -> tuple[Path, str, str]:
     """The runs folder of an iteration, the prefix of its jobs, and its own path in there.
 
     It is the folder with a scheduler, else two above the iteration.

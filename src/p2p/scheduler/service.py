@@ -31,13 +31,13 @@ def lock_path(runs_dir: Path) -> Path:
 
 
 def log_path(runs_dir: Path) -> Path:
-    """What a scheduler in the background says."""
+    """The log of a scheduler in the background."""
     return scheduler_folder(runs_dir) / "scheduler.log"
 
 
 @contextmanager
-def only_scheduler(runs_dir: Path) -> Iterator[None]:
-    """Be the one scheduler of the folder; raises SchedulerBusy if there is one."""
+def hold_scheduler_lock(runs_dir: Path) -> Iterator[None]:
+    """Hold the lock of the folder's scheduler; raises SchedulerBusy if another has it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(lock_path(runs_dir), patience_s=1.0))

@@ -160,7 +160,7 @@ class StoreError(Exception):
 
 
 def scheduler_folder(runs_dir: Path) -> Path:
-    """Where the scheduler of a runs folder keeps its own files."""
+    """The folder with the scheduler's own files."""
     return runs_dir.absolute() / OWN_FOLDER
 
 
@@ -333,7 +333,7 @@ class Store:
         return self.select_runs("WHERE job_id = ? ORDER BY number", job_id)
 
     def live_runs(self) -> list[RunRow]:
-        """Those on a node."""
+        """The runs that are on a node."""
         return self.select_runs("WHERE state IN ('starting', 'running') ORDER BY number")
 
     def run(self, run_id: str) -> RunRow | None:
@@ -345,7 +345,7 @@ class Store:
         return next(iter(self.select_runs(clause, folder)), None)
 
     def spec(self, run_id: str) -> RunSpec:
-        """What a run was asked to do; raises StoreError for one that is not there."""
+        """The specification of a run; raises StoreError for an unknown one."""
         query = "SELECT spec FROM runs WHERE run_id = ?"
         row = self.connection.execute(query, (run_id,)).fetchone()
         if row is None:
@@ -366,7 +366,7 @@ class Store:
         also by one that starts only later.
         """
         with transaction(self.connection) as connection:
-            chosen = [run for run in self._chosen(job_id, run_ids) if run.state not in ENDED]
+            chosen = [run for run in self._select_chosen(job_id, run_ids) if run.state not in ENDED]
             asked = "UPDATE runs SET cancel_requested = 1 WHERE run_id = ?"
             connection.executemany(asked, [(run.run_id,) for run in chosen])
             for run in chosen:
@@ -375,17 +375,17 @@ class Store:
         return len(chosen)
 
     def retry(self, job_id: str, run_ids: Collection[str] | None = None) -> int:
-        """Let runs that failed, were cancelled or skipped run again; returns how many.
+        """Retry runs that failed, were cancelled or skipped; returns how many.
 
         With them those that were skipped because of them. Each has all its attempts again.
         """
         with transaction(self.connection) as connection:
             again = {
                 run.run_id
-                for run in self._chosen(job_id, run_ids)
+                for run in self._select_chosen(job_id, run_ids)
                 if run.state in ("failed", "cancelled", "skipped")
             }
-            again |= _skipped_for(connection, again)
+            again |= _find_skipped(connection, again)
             for run_id in again:
                 # A new number also where it never started: the old one may have been cancelled.
                 connection.execute(
@@ -401,7 +401,7 @@ class Store:
                 _update_dependents(connection, run_id)
         return len(again)
 
-    def _chosen(self, job_id: str, run_ids: Collection[str] | None) -> list[RunRow]:
+    def _select_chosen(self, job_id: str, run_ids: Collection[str] | None) -> list[RunRow]:
         runs = self.runs(job_id)
         if not runs:
             raise StoreError(f"there is no job {job_id}")
@@ -456,7 +456,7 @@ def _count_unmet(connection: sqlite3.Connection, run_id: str) -> bool:
     return False
 
 
-def _skipped_for(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
+def _find_skipped(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
     """Runs that were skipped because of these, or because of each other."""
     skipped: set[str] = set()
     pending = list(run_ids)

@@ -575,7 +575,7 @@ def parse(
         conflicts += reader.conflicts
         for part in divided([with_destination(goal) for goal in reader.goals]):
             tidy = tidied(part)
-            lasting = parts and {goal.motion for goal in parts[-1]} & HELD
+            lasting = parts and {goal.motion for goal in parts[-1]} & (HELD | {"stand"})
             if lasting and {goal.motion for goal in tidy} <= {"stand", "stop"}:
                 parts[-1] = tidied((*parts[-1], *tidy))
             else:

@@ -465,7 +465,11 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
 
 def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
     """Rise from lying, as far as the goal says; one that stands already stands."""
-    if "height" not in builder.quantities:
+    if builder.model.hangs:
+        builder.add(*ROWS["pole_up"])
+    elif builder.model.height_joint is None and "tilt" in builder.quantities:
+        builder.add(*upright(0.6))
+    elif "height" not in builder.quantities:
         builder.cannot.append("get up")
     elif not builder.model.starts_lying or goal.motion == "stand_up":
         _stand(builder, goal)
