@@ -623,12 +623,14 @@ class SessionResult(Record):
 
     status: StatusLiteral
     message: str = ""
+    refused: bool = False
+    """Whether nothing could be made of the prompt, as it is."""
     best_iteration: int | None = None
     run_id: str | None = None
     step: int | None = None
     score: Score | None = None
     confirmed_score: Score | None = None
-    """On held-out seeds; None unless the score passed."""
+    """On unseen episodes; None unless the score passed."""
     unchecked_words: tuple[str, ...] = ()
     """What the prompt asks and no criterion measures; a pass says nothing about it."""
     policy: str | None = None

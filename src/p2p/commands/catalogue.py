@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from p2p.commands.arguments import (
-    ANY_SESSION,
     RunsDirOption,
     check_environment,
     means_session,
@@ -29,10 +28,11 @@ from p2p.commands.console import (
     shown,
 )
 from p2p.commands.runs import open_run
-from p2p.commands.train import EnvOption, RewardFile, open_reward
+from p2p.commands.train import EnvOption, open_reward
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
+    from p2p.rewards.source import RewardText
     from p2p.training.env_spec import EnvSpec
     from p2p.training.reward_check import CheckResult
 
@@ -274,11 +274,11 @@ def check(
     if side_info is not None:
         config = config.with_updates(side_info=side_info)
     with err.status(f"checking on {env_id}"):
-        report = check_reward(f"{file.code}\n", config, name=str(file.path))
+        report = check_reward(f"{file.code}\n", config, name=file.name)
     if as_json:
         print_json(report.model_dump(mode="json") | {"ok": report.ok})
     else:
-        out.print(f"[bold]{escape(shown(file.path))}[/] on {escape(env_id)}", soft_wrap=True)
+        out.print(f"[bold]{escape(shown(Path(file.name)))}[/] on {escape(env_id)}", soft_wrap=True)
         lines = Table.grid(padding=(0, 2))
         for finding in report.findings:
             colour = COLOURS[finding.level]
@@ -292,10 +292,12 @@ def check(
         raise typer.Exit(1)
 
 
-def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardFile, TrainConfig]:
+def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardText, TrainConfig]:
     """The reward, and what it is trained with."""
     from p2p.config import TrainConfig
+    from p2p.records.find import ANY_SESSION
     from p2p.rewards import list_rewards
+    from p2p.rewards.source import RewardText
 
     if text.endswith(".py") or Path(text).is_file() or text in {r.name for r in list_rewards()}:
         return open_reward(text), TrainConfig()
@@ -308,7 +310,7 @@ def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardFile, Tra
     code = record.read_reward_source()
     if not code:
         raise UsageError(f"REWARD: {record.path} has no reward_fn.py")
-    return RewardFile(record.reward_fn_path, code, config.env_id), config
+    return RewardText(str(record.reward_fn_path), code, config.env_id), config
 
 
 def _print_measured(result: CheckResult) -> None:

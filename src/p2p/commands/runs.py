@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from p2p.commands.arguments import ANY_SESSION, RunsDirOption, open_session
+from p2p.commands.arguments import RunsDirOption, open_session
 from p2p.commands.console import (
     EXIT_INTERRUPTED,
     CommandError,
@@ -202,6 +202,7 @@ def open_run(
     Raises UsageError, which says what can be given.
     """
     from p2p.config import TrainConfig
+    from p2p.records.find import ANY_SESSION
     from p2p.records.iteration_record import IterationRecord
     from p2p.records.session_view import IterationView, SessionView
 

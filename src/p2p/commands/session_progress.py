@@ -135,7 +135,7 @@ class SessionProgress(LiveView):
                 try:
                     return ask(question)
                 finally:
-                    if self.console.is_terminal:
+                    if self.has_region:
                         self.live.start()
 
         return asking
@@ -226,7 +226,7 @@ class SessionProgress(LiveView):
         """What is going on, in lines, where nobody sees the region."""
         if now.drawing:
             self.line("drawing", f"[dim]drawing {escape(now.drawing)} ...[/]")
-        if self.console.is_terminal or now.phase == "ended":
+        if self.has_region or now.phase == "ended":
             return
         n = len(now.iterations)
         if now.phase != self._phase:

@@ -78,6 +78,13 @@ class Video(Record):
     url: str
     drawn: bool = True
     """Else it is drawn when its address is asked for."""
+    iteration_id: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Below the folder of its session."""
+        run = Path(*dict.fromkeys((self.iteration_id, self.run_id)))
+        return run / "videos" / self.name
 
     @classmethod
     def at(cls, path: Path) -> Video:
@@ -88,6 +95,7 @@ class Video(Record):
         match = EVALUATION_VIDEO.fullmatch(path.name)
         return cls(
             run_id=run.name,
+            iteration_id=iteration.name,
             name=path.name,
             step=int(match[1]) if match else None,
             label=match[2] if match else "",
@@ -136,6 +144,13 @@ class RunView:
     @property
     def final_return(self) -> float | None:
         return self.summary.final_episodic_return if self.summary else None
+
+    @property
+    def mean_return(self) -> float | None:
+        """Of the selected checkpoint's evaluation; None until it is complete."""
+        points = self.summary.checkpoints if self.summary else ()
+        step = self.summary.selected_step if self.summary else None
+        return next((point.mean_return for point in points if point.step == step), None)
 
     @property
     def total_timesteps(self) -> int:
@@ -392,6 +407,16 @@ class IterationView:
         run_id = self.best.run_id if self.best else aggregation and aggregation.best_run_id
         chosen = (run for run in self.runs if run.run_id == run_id)
         return next(chosen, next(iter(self.runs), None))
+
+    @cached_property
+    def seeds_passed(self) -> tuple[int, int]:
+        """How many training seeds of its best configuration passed, and how many were trained."""
+        config_id = self.best_run.config_id if self.best_run else ""
+        configs = self.aggregation.configs if self.aggregation else ()
+        best = [each for each in configs if each.config_id == config_id]
+        own = {run.run_id for each in best for run in each.per_seed}
+        runs = [run for run in self.runs if run.run_id in own]
+        return sum(run.judgment is not None and run.judgment.passed for run in runs), len(runs)
 
     @cached_property
     def judgment(self) -> JudgmentResult | None:

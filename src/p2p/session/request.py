@@ -39,6 +39,11 @@ STAND_IN = TrainConfig().env_id
 TRAINING, MODELS, JUDGING, SWITCHES = "Training", "Models and budget", "Judging", "On or off"
 """Panels of the help."""
 
+
+class PromptRefused(Exception):
+    """Nothing can be done with the prompt as it is; the message says what can."""
+
+
 ModelName = Annotated[str, Field(max_length=200)]
 
 
@@ -286,6 +291,13 @@ ALIASES = {
     if field not in ("env_id", "settings")
 }
 """Other names of fields, as flags have them: `steps` is `total_timesteps`."""
+
+
+def with_settings(model: type[SessionOptions], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with those that are no field of the model (nor an alias) as its settings."""
+    known = {*model.model_fields, *ALIASES}
+    settings = {name: value for name, value in values.items() if name not in known}
+    return {n: v for n, v in values.items() if n in known} | {"settings": settings}
 
 
 def rename_aliases(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from p2p.sandbox import (
 from p2p.training.model_files.facts import ModelFacts
 from p2p.training.model_files.record import RobotModel
 from p2p.training.model_files.sources import ASSET_SUFFIXES, MAX_BYTES, MAX_FILES
-from p2p.training.model_files.store import PREFIX, digest, folder_of
+from p2p.training.model_files.store import PREFIX, digest, folder_of, is_model_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,11 @@ def adopt(path: str | Path) -> str:
     readable = (main, *_assets(root))
     with tempfile.TemporaryDirectory(prefix="p2p-model-") as scratch:
         return _build(Path(scratch), payload, readable, str(path))
+
+
+def env_id_of(env: str) -> str:
+    """The id of an environment, also of a model file, which is adopted."""
+    return adopt(env) if is_model_file(env) else env
 
 
 def _assets(root: Path) -> Iterator[Path]:
