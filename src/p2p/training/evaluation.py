@@ -101,7 +101,9 @@ def evaluate(
     chosen = representative_episodes(returns[recorded])
     rollouts = {label: recorded[i] for label, i in chosen.items()}
     trajectories = {label: played[e // n].trajectory(e % n) for label, e in rollouts.items()}
-    return summarize(step, returns, lengths, terms, rollouts), trajectories
+    result = summarize(step, returns, lengths, terms, rollouts)
+    own = np.concatenate([each.env_returns for each in played])[:episodes]
+    return result.model_copy(update={"env_return": float(own.mean())}), trajectories
 
 
 def record_episodes(
@@ -181,6 +183,7 @@ class _Round:
     """One episode of each row."""
 
     returns: F64
+    env_returns: F64
     lengths: NDArray[np.int64]
     terms: dict[str, F64]
     recorder: _Recorder
@@ -198,7 +201,7 @@ def _play(
     beat: Callable[[], None] = lambda: None,
 ) -> _Round:
     n = env.num_envs
-    returns, lengths = np.zeros(n), np.zeros(n, np.int64)
+    returns, env_returns, lengths = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
     terms: dict[str, F64] = defaultdict(lambda: np.zeros(n))
     active, start = np.ones(n, np.bool_), np.ones(n, np.bool_)
     obs = env.reset_batch(seed)
@@ -210,6 +213,7 @@ def _play(
             value, parts = reward(Transition(obs, action, batch.next_obs, batch.info, start))
         start = batch.terminated | batch.truncated
         returns += np.where(active, value, 0.0)
+        env_returns += np.where(active, batch.reward, 0.0)
         for name, part in parts.items():
             terms[name] += np.where(active, part, 0.0)
         lengths[active] = t + 1
@@ -236,7 +240,7 @@ def _play(
             break
         obs = batch.obs
         beat()
-    return _Round(returns, lengths, dict(terms), recorder)
+    return _Round(returns, env_returns, lengths, dict(terms), recorder)
 
 
 def representative_episodes(returns: Sequence[float] | F64) -> dict[str, int]:
