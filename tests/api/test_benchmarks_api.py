@@ -149,6 +149,7 @@ def test_report_is_made_by_one_job_at_a_time(client: TestClient, runs: Path) -> 
     assert again["job_id"] != asked.json()["job_id"]
 
 
+@pytest.mark.process
 def test_report_job_measures_policies(
     client: TestClient, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

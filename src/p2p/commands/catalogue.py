@@ -48,30 +48,43 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 def envs(
     env_id: Annotated[str | None, typer.Argument(help="Show one environment in full.")] = None,
     engine: EngineOption = None,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Of a model file: write what was inferred as TOML beside it."),
+    ] = False,
     _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments, or describe one.
 
     Observations by index, actions, joints and bodies are read off the live
-    environment.
+    environment. A model file (MJCF, URDF, .mjb, or a .zip of one) is tried:
+    what was decided about it, what is doubtful, and a picture.
 
     [bold]Examples[/]
 
       p2p envs
       p2p envs Ant-v5
       p2p envs --engine mjlab
+      p2p envs my_robot.xml --write
       p2p envs my_package.envs:MyRobot-v0 --json
     """
     from p2p.training.env_spec import get_env_spec, list_env_ids
+    from p2p.training.model_files.store import is_model
 
     if env_id is not None:
         spec = _read_spec(env_id)
-        if as_json:
+        if write:
+            _write_toml(env_id, spec.env_id)
+        elif as_json:
             print_json(spec.model_dump(mode="json"))
         else:
             _print_spec(spec)
+            if is_model(spec.env_id):
+                _print_model(spec.env_id)
         return
+    if write:
+        raise UsageError("--write: name a model file, as in: p2p envs my_robot.xml --write")
     if engine is not None and engine != "mujoco":
         _list_engine(engine, as_json=as_json)
         return
@@ -107,6 +120,41 @@ def _read_spec(env_id: str) -> EnvSpec:
     kinds = UnknownEnvironmentError, UnsupportedEnvironmentError, ConfigurationError, ImportError
     with refused("", *kinds), err.status(f"reading {env_id}"):
         return get_env_spec(adopt(env_id) if is_model_file(env_id) else env_id)
+
+
+def _write_toml(file: str, env_id: str) -> None:
+    """Write what was inferred beside the model file; one that is there stays as it is."""
+    from p2p import files
+    from p2p.training.model_files.description import as_toml
+    from p2p.training.model_files.facts import read_facts
+    from p2p.training.model_files.store import is_model_file, read_record
+
+    if not is_model_file(file) or file.endswith(".zip"):
+        raise UsageError(f"--write: {file} is no model file (.xml, .urdf or .mjb)")
+    path = Path(file).with_suffix(".toml")
+    if path.exists():
+        raise UsageError(f"--write: {path} is there already: edit it, or move it away")
+    with refused("--write", OSError):
+        files.write_text(path, as_toml(read_record(env_id), read_facts(env_id).spec))
+    out.print(f"written: {escape(shown(path))}")
+
+
+def _print_model(env_id: str) -> None:
+    """What was decided about a model file, what is doubtful, and where its picture is."""
+    from p2p.training.model_files.description import draw, in_words
+    from p2p.training.model_files.facts import read_facts
+    from p2p.training.model_files.store import read_record
+
+    facts, record = read_facts(env_id), read_record(env_id)
+    out.rule("[bold]decided (a TOML beside the file may say otherwise)", align="left")
+    for line in in_words(record, facts.spec):
+        out.print(f"- {escape(line)}")
+    out.rule("[bold]doubtful", align="left")
+    for line in facts.doubts or ("nothing",):
+        out.print(f"- {escape(line)}")
+    with err.status("drawing"):
+        picture = draw(env_id)
+    out.print(f"picture  {escape(shown(picture))}" if isinstance(picture, Path) else picture)
 
 
 def _list_engine(engine: str, *, as_json: bool) -> None:

@@ -211,7 +211,7 @@ def open_run(
     path = Path(text)
     record = IterationRecord(path)
     if record.config_path.exists():
-        return record, read_config(record, "RUN"), None
+        return record, _with_model(record), None
     if path.is_dir() and not is_session(path):
         iteration = IterationView(record, record.number or 0, TrainConfig())
         if not iteration.runs:
@@ -228,7 +228,18 @@ def open_run(
     assert run is not None  # it has runs
     step = iteration.best.step if iteration.best and iteration.best.run_id == run.run_id else None
     _print_chosen(iteration, run.record)
-    return run.record, read_config(run.record, "RUN"), step
+    return run.record, _with_model(run.record), step
+
+
+def _with_model(record: IterationRecord) -> TrainConfig:
+    """The run's configuration; a model file's environment is made known here, if need be."""
+    from p2p.config import ConfigurationError
+    from p2p.training.model_files.adoption import restore
+
+    config = read_config(record, "RUN")
+    with refused("RUN", ConfigurationError):
+        restore(record.path, config.env_id)
+    return config
 
 
 def _print_chosen(iteration: IterationView, run: IterationRecord) -> None:

@@ -14,6 +14,8 @@ from p2p.session.request import ResumeOptions, loop_config, minutes_to_resume, w
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, worked_s
 from p2p.settings import get_settings, redact, session_path
+from p2p.training.model_files.adoption import restore
+from p2p.training.model_files.store import copy_into
 from p2p.version import __version__
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ def create_session(
     session.path.mkdir(parents=True, exist_ok=True)
     if session.config.path.exists():
         raise ValueError(f"{session.path} is there already: choose another name, or resume it")
+    if options is None:
+        copy_into(session.path, loop.train.env_id)
     session.config.save(config)
     session.set_status("pending")
     return session
@@ -96,6 +100,7 @@ def open_config(
     config = session.config.read()
     if config is None:
         raise ValueError(f"{session.path} is no session: it has no session.json")
+    restore(session.path, config.env_id)
     changes = changes or ResumeOptions()
     if resume and changes.max_minutes is None:
         minutes = minutes_to_resume(config, worked_s(session))

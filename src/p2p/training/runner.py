@@ -55,6 +55,8 @@ from p2p.training.engines.facts import policy_metadata, surroundings
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError
 from p2p.training.metrics import RunMetrics
+from p2p.training.model_files.adoption import restore
+from p2p.training.model_files.store import copy_into, find_copy
 from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
 from p2p.training.worker import choose_backend
@@ -150,6 +152,11 @@ def run_training(
     options = options or RunOptions()
     try:
         files.refuse_links(record.path)
+        restore(record.path, config.env_id)
+        if find_copy(record.path.absolute(), config.env_id) is None:
+            copy_into(record.path, config.env_id)
+    except ConfigurationError as error:
+        raise TrainingFailed("config", str(error)) from error
     except OSError as error:
         raise TrainingFailed("config", f"{error.filename}: {error.strerror}") from error
     try:

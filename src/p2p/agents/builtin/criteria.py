@@ -37,6 +37,7 @@ from p2p.agents.requests import (
     IntentRequest,
 )
 from p2p.training.hp_presets import quick_config
+from p2p.training.model_files.store import is_model
 
 PROVIDERS = (
     "To have any prompt understood, configure a language model: set ANTHROPIC_API_KEY, "
@@ -83,8 +84,8 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
         return IntentProposal(
             criteria=(),
             unused_words=unused,
-            refusal=f"The keyless author cannot measure on {model.spec.name}: {cannot}. Another "
-            f"environment may be able to. {PROVIDERS}",
+            refusal=f"The keyless author cannot measure on {model.spec.name}: {cannot}. "
+            f"{_what_helps(model)} {PROVIDERS}",
         )
     criteria = builder.criteria
     if len(criteria) > MOST:  # of a long sequence: what decides comes before what only ranks
@@ -112,6 +113,23 @@ def _examples(model: Morphology) -> str:
         if builder.has_task and not builder.cannot:
             working.append(f"“{prompt}”")
     return ", ".join(working[:3])
+
+
+def _what_helps(model: Morphology) -> str:
+    """What was recognised of a model file, and where to say more; elsewhere another environment."""
+    if not is_model(model.spec.env_id):
+        return "Another environment may be able to."
+    feet = ", ".join(foot.name for foot in model.spec.feet) or "no feet"
+    taken = [
+        f"{model.root.name} for the body, {feet} to stand on" if model.root else "a fixed base",
+        *([f"{model.hand.name} to reach with"] if model.root is None and model.hand else []),
+        f"{model.goal.name} as the target" if model.goal else "nothing as the target",
+    ]
+    return (
+        f"It takes {', '.join(taken)}. Say in {model.spec.name}.toml, beside the model file, what "
+        'is otherwise: trunk = "BODY", and under [parts] what a prompt may call them: "target" = '
+        '"BODY", "left arm" = "BODY".'
+    )
 
 
 _LATER = {"high": 1, "powerful": 1, "repeatedly": 1, "low": 2}

@@ -24,6 +24,8 @@ class ModelFacts(Record):
     """Of all bodies after some seconds without effort, or at the start if it falls meanwhile."""
     ends_early: bool
     """Whether an episode of random actions is seen to terminate."""
+    doubts: tuple[str, ...]
+    """What a trial found, each with what to change."""
     stands: bool
     """Whether it keeps upright under actions of zero; True of what cannot fall."""
 

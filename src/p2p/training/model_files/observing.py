@@ -10,6 +10,7 @@ import mujoco
 from p2p.training.env_spec import ActionEntry, EnvSpec, ObservationEntry
 from p2p.training.envs.model_env import ModelEnv
 from p2p.training.model_files.facts import ModelFacts
+from p2p.training.model_files.trial import try_model
 from p2p.training.specs.mujoco_backend import ModelFacts as SpecReader
 from p2p.training.specs.mujoco_backend import MujocoBackend, read_action
 from p2p.training.specs.quantities import Robot
@@ -30,6 +31,7 @@ def observe_facts(folder: Path) -> ModelFacts:
         spec = read_spec(env)
         xpos, xquat, stands = settle(env)
         ends_early = terminates(env)
+        doubts = try_model(env)
     finally:
         env.close()  # type: ignore[no-untyped-call]
     return ModelFacts(
@@ -38,6 +40,7 @@ def observe_facts(folder: Path) -> ModelFacts:
         settled_xpos=tuple(map(tuple, xpos.tolist())),
         settled_xquat=tuple(map(tuple, xquat.tolist())),
         ends_early=ends_early,
+        doubts=doubts,
         stands=stands,
     )
 
