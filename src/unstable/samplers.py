@@ -73,7 +73,9 @@ class TrueSkill(_Prior):
 @dataclass(frozen=True)
 class OpenSkill(_Prior):
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        rated = self._model.rate(self._teams(*ratings), ranks=[float(r) for r in rank_scores(scores)])
+        rated = self._model.rate(
+            self._teams(*ratings), ranks=[float(r) for r in rank_scores(scores)]
+        )
         return [Rating(team[0].mu, team[0].sigma) for team in rated]
 
     def quality(self, one: Rating, other: Rating) -> float:
