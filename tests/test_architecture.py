@@ -12,14 +12,14 @@ from structure import MODULES, cycles, import_graph, imported, ours
 LAYERS = (
     {
         "validation", "contracts", "settings", "config", "event_log", "files", "resource_auto",
-        "utils",
+        "utils", "version",
     },
     {"records", "sandbox", "analysis", "inference"},
     {"training", "rewards", "evaluator_isaaclab"},
     {"prompts", "agents"},
     {"session"},
     {"scheduler", "benchmark"},
-    {"api", "executor", "commands", "cli"},
+    {"api", "executor", "commands", "cli", "interface", "notebook"},
 )  # fmt: skip
 """From the ground up; a module imports from its own layer or from below."""
 
@@ -45,10 +45,10 @@ GRAPH = import_graph()
 
 
 def layer_of(module: str) -> int:
-    """The layer of a module in its package; bare `unstable` is its interface, `p2p` the ground."""
+    """The layer of a module in its package; a bare package is its interface, above all."""
     package, *parts = module.split(".")
     if not parts:
-        return len(UNSTABLE_LAYERS) - 1 if package == "unstable" else 0
+        return len(LAYERS) if package == "p2p" else len(UNSTABLE_LAYERS) - 1
     plan = {"p2p": LAYERS, "unstable": UNSTABLE_LAYERS}[package]
     layers = [number for number, names in enumerate(plan) if parts[0] in names]
     assert layers, f"{module} is in no layer: give {package}.{parts[0]} a place in LAYERS"

@@ -56,7 +56,7 @@ def test_several_processes_and_threads_write_one_sequence(path):
 
 
 def test_a_killed_writer_costs_neither_the_lock_nor_a_number(path):
-    for round_number in range(3):
+    for round_number in range(2):
         with _start_writer(path, "killed", 1_000_000) as writer:
             writer.stdout.readline()
             log = EventLog(path)

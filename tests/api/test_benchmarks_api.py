@@ -149,12 +149,13 @@ def test_report_is_made_by_one_job_at_a_time(client: TestClient, runs: Path) -> 
     assert again["job_id"] != asked.json()["job_id"]
 
 
+@pytest.mark.process
 def test_report_job_measures_policies(
     client: TestClient, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cores = tmp_path / "runtime"
     cores.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(cores))
+    monkeypatch.setenv("P2P_CORE_LOCKS", str(cores))
     name = ended(runs)
     there = f"/api/benchmarks/{name}"
     job = client.post(f"{there}/report").json()["job_id"]

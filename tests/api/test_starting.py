@@ -28,7 +28,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No session in it yet, and cores of its own."""
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("P2P_CORE_LOCKS", str(runtime))
     return tmp_path / "runs"
 
 
@@ -75,6 +75,7 @@ def test_request_options_reach_the_session(
     assert (refused.status_code, "thinking_effort" in refused.text) == (422, True)
 
 
+@pytest.mark.process
 def test_running_session_can_be_stopped_and_resumed(cleanly: TestClient) -> None:
     endless = {**SHORT, "settings": {**SHORT["settings"], "total_timesteps": 50_000_000}}
     started = cleanly.post("/api/sessions", json=endless).json()
@@ -90,6 +91,7 @@ def test_running_session_can_be_stopped_and_resumed(cleanly: TestClient) -> None
     wait_until(lambda: cleanly.get(there).json()["status"] == "running", 120)
 
 
+@pytest.mark.process
 def test_session_out_of_time_resumes_with_more(cleanly: TestClient) -> None:
     started = cleanly.post("/api/sessions", json={**SHORT, "max_minutes": 0.01}).json()
     there = f"/api/sessions/{started['session_id']}"

@@ -27,6 +27,7 @@ InvertedPendulum-v5,plugh,x,hard
 """
 
 
+@pytest.mark.process
 def test_closed_gate_holds_back_the_next_stage(tmp_path: Path) -> None:
     (tmp_path / "refused.csv").write_text(REFUSED)
     staged = ("--mode", "staged", "--num-stages", "2", "--gate-threshold", "0.5")

@@ -22,6 +22,8 @@ from p2p.session.agents import SessionAgents
 from p2p.session.request import loop_config
 from p2p.settings import get_settings
 
+pytestmark = pytest.mark.process
+
 SERVERS = Path(__file__).parents[1] / "servers"
 
 STAND_IN = f"""#!{sys.executable}

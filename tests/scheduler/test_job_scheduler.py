@@ -76,6 +76,7 @@ def test_cancel_without_a_scheduler_is_kept(tmp_path: Path, step: SchedulerStep)
     assert launches(tmp_path, "b") == []
 
 
+@pytest.mark.process
 def test_stopped_scheduler_leaves_its_runs_running(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", seconds=1.5)]))
@@ -149,6 +150,7 @@ def test_two_schedulers_work_on_different_jobs(tmp_path: Path) -> None:
         assert_each_ran_once(store, name)
 
 
+@pytest.mark.process
 def test_ensure_scheduler_starts_one_that_ends_when_idle(
     tmp_path: Path,
 ) -> None:
@@ -163,6 +165,7 @@ def test_ensure_scheduler_starts_one_that_ends_when_idle(
     assert (store.folder / "jobs" / "second" / "manifest.json").is_file()
 
 
+@pytest.mark.process
 def test_second_scheduler_of_a_folder_ends_with_busy(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "p2p.scheduler.job_scheduler", "--runs-dir", str(tmp_path)]
     with hold_scheduler_lock(tmp_path):

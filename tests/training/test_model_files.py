@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 import pytest
 
-from p2p.config import EnvOptions
+from p2p.config import ConfigurationError, EnvOptions
 from p2p.settings import get_settings
 from p2p.training.env_spec import get_env_spec
 from p2p.training.envs.registry import make_single
-from p2p.training.model_files.adoption import adopt
+from p2p.training.model_files.adoption import adopt, restore
+from p2p.training.model_files.description import as_toml
+from p2p.training.model_files.facts import read_facts
+from p2p.training.model_files.store import copy_into, read_record
 from p2p.training.vec_env import MujocoVecEnv, is_fast
 
 WALKER = """<mujoco model="small walker">
@@ -95,3 +100,114 @@ def test_spec_says_where_every_observation_comes_from(models: Path) -> None:
         value = eval(str(entry.source), {"sin": np.sin, "cos": np.cos}, scope)  # noqa: S307
         assert obs[entry.index] == pytest.approx(value), entry
     assert not any("rootx_position" in entry.name for entry in spec.observation)
+
+
+def test_other_machine_takes_the_model_from_the_session(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env_id = adopt(models / "walker.xml")
+    before = read_facts(env_id).spec
+    copy_into(tmp_path / "session_1", env_id)
+    monkeypatch.setenv("P2P_MODELS_DIR", str(tmp_path / "elsewhere"))
+    get_settings.cache_clear()
+    read_facts.cache_clear()
+    restore(tmp_path / "session_1" / "iter_1" / "run_1", env_id)
+    assert read_facts(env_id).spec == before
+
+
+def test_changed_copy_is_refused(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env_id = adopt(models / "walker.xml")
+    copy_into(tmp_path / "session_1", env_id)
+    (copy,) = (tmp_path / "session_1" / "models").iterdir()
+    (copy / "source" / "walker.xml").write_text(WALKER.replace('gear="20"', 'gear="21"'))
+    monkeypatch.setenv("P2P_MODELS_DIR", str(tmp_path / "elsewhere"))
+    get_settings.cache_clear()
+    with pytest.raises(ConfigurationError, match="was changed"):
+        restore(tmp_path / "session_1", env_id)
+
+
+def test_written_toml_makes_the_same_environment(models: Path) -> None:
+    env_id = adopt(models / "walker.xml")
+    first, spec = read_record(env_id), read_facts(env_id).spec
+    (models / "walker.toml").write_text(as_toml(first, spec))
+    second = read_record(adopt(models / "walker.xml"))
+    assert second == first.model_copy(update={"start": "given"})
+
+
+def test_toml_decides_what_it_says(models: Path) -> None:
+    (models / "walker.toml").write_text(
+        """
+        control_step = 0.01
+        episode = 5
+        fixed = ["right_hip"]
+        [start.joints]
+        left_hip = 0.3
+        [ends]
+        height = [0.4, 9]
+        [parts]
+        "my leg" = "left_leg"
+        """
+    )
+    env_id = adopt(models / "walker.xml")
+    record, spec = read_record(env_id), get_env_spec(env_id)
+    assert (spec.dt, spec.max_episode_steps, spec.action_dim) == (0.01, 500, 1)
+    assert record.parts == {"my leg": "left_leg"}
+    assert "right_hip" not in {joint.name for joint in spec.joints}
+    env: Any = gymnasium.make(env_id)
+    env.reset(seed=0)
+    lengths = [n for n in range(500) if env.step(np.zeros(1, np.float32))[2]][:1]
+    assert lengths, "it falls, which ends the episode"
+
+
+BAR = """<robot name="bar"><link name="base"><inertial><mass value="2"/>
+<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><geometry><mesh filename="package://bar/meshes/box.obj"/></geometry></collision></link>
+<link name="arm"><inertial><mass value="0.5"/>
+<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="elbow" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 1 0"/>
+<limit lower="-1" upper="1" effort="3" velocity="2"/></joint></robot>"""
+BOX = "".join(f"v {x} {y} {z}\n" for x in (0, 0.3) for y in (0, 0.2) for z in (0, 0.1)) + (
+    "f 1 2 4\nf 1 4 3\nf 5 7 8\nf 5 8 6\nf 1 5 6\nf 1 6 2\nf 3 4 8\nf 3 8 7\nf 1 3 7\nf 1 7 5\n"
+    "f 2 6 8\nf 2 8 4\n"
+)
+
+
+def write_urdf(folder: Path) -> Path:
+    (folder / "meshes").mkdir()
+    (folder / "meshes" / "box.obj").write_text(BOX)
+    (folder / "bar.urdf").write_text(BAR)
+    return folder / "bar.urdf"
+
+
+def test_urdf_gets_base_floor_and_servos(models: Path) -> None:
+    record = read_record(adopt(write_urdf(models)))
+    assert record.free_base
+    assert record.floor
+    (servo,) = record.servos
+    assert (servo.joint, servo.effort, servo.low, servo.high) == ("elbow", 3.0, -1.0, 1.0)
+
+
+def test_archive_and_compiled_model_are_the_same_robot(models: Path, tmp_path: Path) -> None:
+    first = get_env_spec(adopt(models / "walker.xml"))
+    archive = tmp_path / "mine" / "robot.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        for path in ("walker.xml", "parts/ground.xml"):
+            opened.write(models / path, f"walker/{path}")
+    compiled = models / "walker2.mjb"
+    mujoco.mj_saveModel(mujoco.MjModel.from_xml_path(str(models / "walker.xml")), str(compiled))
+    for file in (archive, compiled):
+        other = get_env_spec(adopt(file))
+        assert (other.joints, other.actions) == (first.joints, first.actions)
+        assert other.observation == first.observation
+
+
+def test_metadata_makes_the_robot_hold_its_start(models: Path) -> None:
+    facts = read_facts(adopt(models / "walker.xml"))
+    metadata = facts.policy_metadata
+    assert metadata.action_joint_names == ("left_hip", "right_hip")
+    assert metadata.joint_stiffness[metadata.joint_names.index("right_hip")] == 30
+    held = metadata.action_offset[1] + 0 * metadata.action_scale[1]
+    start = metadata.default_joint_pos[metadata.joint_names.index("right_hip")]
+    assert held == pytest.approx(start, abs=0.1)

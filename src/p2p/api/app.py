@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import FileResponse
 
-from p2p import __version__
 from p2p.api import (
     benchmarks,
     catalogue,
@@ -31,6 +30,7 @@ from p2p.api.state import AppState
 from p2p.scheduler.service import is_running
 from p2p.scheduler.store import Store, this_machine
 from p2p.settings import get_settings
+from p2p.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

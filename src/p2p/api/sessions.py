@@ -48,6 +48,7 @@ from p2p.contracts import (
 from p2p.event_log import read_event, read_events
 from p2p.files import read_model
 from p2p.inference.question import InferenceError
+from p2p.records.formatting import describe_evidence
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
@@ -181,6 +182,7 @@ def list_loop_iterations(state: State, session_id: str) -> list[LoopIterationSum
             update={
                 "changes": changes.get(each.number, ""),
                 "verdict": verdict_sentence(session, each),
+                "evidence": describe_evidence(each),
                 "unverified": session.outcome_of(each) == "unverified",
             }
         )

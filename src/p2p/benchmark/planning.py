@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from p2p import __version__
 from p2p.benchmark.records import (
     FILE,
     Benchmark,
@@ -33,6 +32,7 @@ from p2p.scheduler.records import BackendName, Id, JobSpec, RunSpec
 from p2p.session.request import SessionOptions, loop_config
 from p2p.session.start import create_session
 from p2p.validation import Flag
+from p2p.version import __version__
 
 WHERE_RESULTS_ARE = "local"
 """The node of a gate: it looks at all cases of a stage, which only the scheduler's machine has."""

@@ -12,7 +12,6 @@ from rich.markup import escape
 from p2p.commands.arguments import (
     RequestFlags,
     RunsDirOption,
-    find_name,
     make_request,
     runs_folder,
     to_paste,
@@ -172,9 +171,11 @@ def report(
 def open_benchmark(text: str, folder: Path, what: str = "BENCHMARK") -> Benchmark:
     """The benchmark meant; UsageError if there is none, or more than one."""
     from p2p.benchmark.records import FILE, read_benchmark
+    from p2p.records.find import NotFound, find_name
 
     names = sorted(path.parent.name for path in folder.glob(f"bm_*/{FILE}"))
-    name = find_name(text, names, what, folder, noun="benchmark")
+    with refused(what, NotFound):
+        name = find_name(text, names, "benchmark", folder)
     benchmark = read_benchmark(folder / name)
     if benchmark is None:
         raise UsageError(f"{what}: {folder / name / FILE} cannot be read")

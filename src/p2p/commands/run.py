@@ -33,6 +33,7 @@ from p2p.commands.console import (
     err,
     flag_names,
     flags_given,
+    out,
     print_json,
     read_text,
     run_app,
@@ -103,17 +104,16 @@ def run(
       p2p run "walk backward" --env Walker2d-v5 --max-minutes 30
       p2p run - --vlm google:gemini-3.8-flash --json < prompt.txt
 
-    Derives measurable criteria from the prompt, writes a reward and a judge,
-    trains, judges, confirms on held-out seeds, and revises until it passes.
+    Derives criteria from the prompt, writes a reward and a judge, trains, judges,
+    confirms a pass on unseen episodes, and revises until one holds.
 
-    Without a key for a model it works by a built-in grammar of motion. Keys
-    come from the environment or `.env`: ANTHROPIC_API_KEY, OPENAI_API_KEY,
-    GEMINI_API_KEY, OPENROUTER_API_KEY.
+    Without a key, a rule-based author writes both. Keys come from the environment
+    or `.env`: ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY.
 
     Exit status: 0 passed, 1 error, 2 bad arguments, 3 no pass within the
-    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no reward could be
-    made to run, 8 budget used up, 9 the session is busy, 10 time used up,
-    11 unverified (no criterion measures some words), 130 cancelled.
+    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no working reward, 8 out
+    of budget, 9 busy, 10 out of time, 11 unverified (no criterion measures some
+    words), 130 cancelled.
     """
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
@@ -196,36 +196,33 @@ def _work(
 ) -> None:
     """Run the session in this process, with the live view, and report how it ended."""
     from p2p.commands.criteria_editor import edit_criteria
-    from p2p.commands.session_progress import SessionProgress
     from p2p.commands.sessions import report
+    from p2p.commands.working import work_on
+    from p2p.contracts import SessionResult
     from p2p.records.session_view import SessionView
     from p2p.records.statuses import EXIT_CODES, RESUMABLE
-    from p2p.scheduler.scheduled_trainer import make_trainer
-    from p2p.session.context import accept
+    from p2p.session.request import PromptRefused
     from p2p.session.start import open_config
-    from p2p.session.start import run as run_session
     from p2p.session.stopping import resume_command
 
-    resumed = changes is not None
     with _busy_or_unreadable(record):
         with usage_errors(names):
-            open_config(record, changes, resume=resumed)
-        with SessionProgress(err, record) as view:
-            review = view.paused(edit_criteria) if interactive else accept
-            result = run_session(record, resume=resumed, review_intent=review, trainer=make_trainer)
+            open_config(record, changes, resume=changes is not None)
+        try:
+            result = work_on(record, changes, review=edit_criteria if interactive else None)
+        except KeyboardInterrupt:
+            result = SessionView(record).result or SessionResult(status="cancelled")
+        except PromptRefused as error:
+            raise CommandError(error) from None
     if as_json:
         print_json({"session": str(record.path), **_absolute(record, result)})
     else:
         # On a full disk, its end could not be written down.
         ended = result if record.derive_status() != result.status else None
-        report(record, SessionView(record, ended))
-    now = SessionView(record)
-    # The built-in author would refuse the same prompt again.
-    refused = result.status == "error" and now.loop.model == "builtin" and now.intent is None
-    if result.status in RESUMABLE and result.status != "max_iterations" and not refused:
-        err.print(f"resume with: {resume_command(record)}", soft_wrap=True)
-    status = EXIT_CODES.get(result.status, 1)
-    if status:
+        report(record, SessionView(record, ended), told=err.is_terminal and out.is_terminal)
+    if result.status in RESUMABLE and result.status != "max_iterations" and not result.refused:
+        err.print(f"resume with: {resume_command(record)}", soft_wrap=True, markup=False)
+    if status := EXIT_CODES.get(result.status, 1):
         raise typer.Exit(status)
 
 

@@ -113,4 +113,4 @@ def unknown_price(model: str) -> RequestRejected:
             "a file and name the file in P2P_PRICES"
         )
     )
-    return RequestRejected(f"nobody knows what {model} costs, so no budget can be kept: {fix}")
+    return RequestRejected(f"the price of {model} is unknown, so no budget can be kept: {fix}")

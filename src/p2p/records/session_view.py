@@ -78,6 +78,13 @@ class Video(Record):
     url: str
     drawn: bool = True
     """Else it is drawn when its address is asked for."""
+    iteration_id: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Below the folder of its session."""
+        run = Path(*dict.fromkeys((self.iteration_id, self.run_id)))
+        return run / "videos" / self.name
 
     @classmethod
     def at(cls, path: Path) -> Video:
@@ -88,6 +95,7 @@ class Video(Record):
         match = EVALUATION_VIDEO.fullmatch(path.name)
         return cls(
             run_id=run.name,
+            iteration_id=iteration.name,
             name=path.name,
             step=int(match[1]) if match else None,
             label=match[2] if match else "",
@@ -136,6 +144,13 @@ class RunView:
     @property
     def final_return(self) -> float | None:
         return self.summary.final_episodic_return if self.summary else None
+
+    @property
+    def mean_return(self) -> float | None:
+        """Of the selected checkpoint's evaluation; None until it is complete."""
+        points = self.summary.checkpoints if self.summary else ()
+        step = self.summary.selected_step if self.summary else None
+        return next((point.mean_return for point in points if point.step == step), None)
 
     @property
     def total_timesteps(self) -> int:
@@ -394,6 +409,16 @@ class IterationView:
         return next(chosen, next(iter(self.runs), None))
 
     @cached_property
+    def seeds_passed(self) -> tuple[int, int]:
+        """How many training seeds of its best configuration passed, and how many were trained."""
+        config_id = self.best_run.config_id if self.best_run else ""
+        configs = self.aggregation.configs if self.aggregation else ()
+        best = [each for each in configs if each.config_id == config_id]
+        own = {run.run_id for each in best for run in each.per_seed}
+        runs = [run for run in self.runs if run.run_id in own]
+        return sum(run.judgment is not None and run.judgment.passed for run in runs), len(runs)
+
+    @cached_property
     def judgment(self) -> JudgmentResult | None:
         """The verdict: of its best run, with the confirmation and the user's score counted in."""
         return read_judgment(self.record.judgment_path) or self.remembered
@@ -559,6 +584,11 @@ class SessionView:
             return "not_passed"
         by_user = iteration.steering.score is not None
         return "unverified" if self.unchecked_words and not by_user else "passed"
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of its best iteration."""
+        return self.outcome_of(self.best) if self.best else "not_run"
 
     @cached_property
     def error(self) -> str:

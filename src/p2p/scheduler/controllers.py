@@ -18,6 +18,7 @@ from p2p.records.statuses import EXIT_CODES, STATUS
 from p2p.scheduler.records import Id, JobSpec, RunSpec
 from p2p.session.request import SessionRequest
 from p2p.session.start import start_session
+from p2p.training.model_files.store import copy_into
 from p2p.validation import Flag
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def training_job(
     record = IterationRecord(runs_dir / name / "iter_1")
     record.save_reward_source(reward_code)
     record.save_config(config.with_updates(iteration_id="iter_1"))
+    copy_into(record.path, config.env_id)
     record.set_status("queued")
     run = executor_run(name, f"{name}/iter_1", options, flags)
     return one_run_job("training", run, options)

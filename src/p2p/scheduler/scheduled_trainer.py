@@ -18,6 +18,7 @@ from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
 from p2p.settings import command_in
+from p2p.training.model_files.store import copy_into
 from p2p.training.trainer import IterationTrainer, RunBatch
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
         videos=False,
+        trackers=loop.trackers,
         cancelled=switch.cancelled,
     )
 
@@ -67,6 +69,8 @@ class ScheduledTrainer(IterationTrainer):
         runs_dir, name, folder = _locate_iteration(batch.iteration_dir)
         if not self.cancelled():
             with closing(Store(runs_dir)) as store:
+                for run in batch.waiting:  # its folder alone goes to another machine
+                    copy_into(batch.record(run).path, run.env_id)
                 job_id = f"{name}.{len(store.jobs(prefix=f'{name}.')) + 1}"
                 store.submit(self._make_job(job_id, batch.waiting, folder, store, batch.flags))
                 self._wait(store, job_id)

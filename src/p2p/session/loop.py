@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, last_event, use_log
 from p2p.files import locked
+from p2p.inference.question import NotUnderstood
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL, STATUS
 from p2p.session.context import SessionContext, load_or_run
@@ -29,6 +30,7 @@ from p2p.session.steering import take_feedback
 from p2p.session.stopping import (
     Clock,
     InvalidCode,
+    NoEnvironment,
     SessionBusy,
     SessionCancelled,
     cancel_trainings,
@@ -267,7 +269,8 @@ def _end(
             status, met = _status_of_pass(context, best.number)
             message = f"{met}; {message}"
     try:
-        result = publish(context, status, message, clock)
+        refused = isinstance(error, NotUnderstood | NoEnvironment)
+        result = publish(context, status, message, clock, refused=refused)
     except OSError:  # a full disk: the status may still find room
         result = SessionResult(status=status, message=message, seconds=clock.seconds())
     error_text = None if status in FINAL | {"max_iterations"} else message

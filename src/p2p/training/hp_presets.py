@@ -210,3 +210,16 @@ def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
         most = min(_QUICK_MINIBATCHES, batch // _SMALLEST_MINIBATCH)
         values["num_minibatches"] = _largest_divisor(batch, most)
     return TrainConfig.model_validate(values)
+
+
+def run_config(env_id: str, fields: Mapping[str, Any], *, preset: bool = False) -> TrainConfig:
+    """The configuration of a training run; a preset gives way to what `fields` say.
+
+    None: not given. An environment of an engine always begins from its preset.
+    """
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if not (preset or is_engine(engine_of(env_id))):
+        return TrainConfig.model_validate({**fields, "env_id": env_id})
+    chosen = config_from_preset(env_id, **{k: v for k, v in fields.items() if k != "env_id"})
+    check_preset(chosen.env_id, "preset")
+    return chosen

@@ -37,7 +37,7 @@ from p2p.sandbox import (
 )
 from p2p.training.engines.facts import surroundings
 from p2p.training.engines.table import is_engine
-from p2p.training.reward_function import RewardError, RewardLoadError
+from p2p.training.reward_function import RewardError, RewardLoadError, RewardRefused
 from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack, parse_source, read_source
 from p2p.training.reward_runner import (
     Floats,
@@ -56,6 +56,9 @@ SETUP_SECONDS = 120.0
 GIB = 1 << 30
 ENGINE_SECONDS = 300.0
 MAX_LINES = 2000
+
+QUICK_STEPS = 50
+"""Of the check before a training: enough to see that a reward runs."""
 
 Text = Annotated[str, Field(max_length=20_000)]
 
@@ -191,6 +194,16 @@ def check_reward(
         result=result,
         seconds=time.monotonic() - began,
     )
+
+
+def require_trainable(code: str, config: TrainConfig, name: str) -> None:
+    """Raise RewardRefused, with the reward's file and line, if it cannot be trained on."""
+    if is_engine(config.engine):  # which takes minutes to start
+        return
+    report = check_reward(f"{code}\n", config, name=name, steps=QUICK_STEPS)
+    errors = [finding.message for finding in report.findings if finding.level == "error"]
+    if errors:
+        raise RewardRefused("\n".join(errors))
 
 
 def _sandbox_warnings(code: str) -> list[CheckFinding]:

@@ -24,10 +24,21 @@ from p2p.sandbox import (
 from p2p.training.model_files.facts import ModelFacts
 from p2p.training.model_files.record import RobotModel
 from p2p.training.model_files.sources import ASSET_SUFFIXES, MAX_BYTES, MAX_FILES
-from p2p.training.model_files.store import PREFIX, digest, folder_of
+from p2p.training.model_files.store import (
+    PREFIX,
+    digest,
+    find_copy,
+    folder_of,
+    is_model,
+    is_model_file,
+    read_record,
+    register,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import gymnasium as gym
 
     from p2p.sandbox import SandboxedProcess
 
@@ -45,12 +56,67 @@ def adopt(path: str | Path) -> str:
     main = Path(path).expanduser().absolute()
     if not main.is_file():
         raise ConfigurationError(f"{path}: there is no such file")
-    root = main.parent
+    root = package_of(main)
     name = re.sub(r"[^A-Za-z0-9_]+", "_", main.stem).strip("_")[:40] or "robot"
     payload = {"main": str(main), "root": str(root), "name": name}
-    readable = (main, *_assets(root))
+    toml = main.with_suffix(".toml")
+    readable = (main, *([toml] if toml.is_file() else []), *_assets(root))
     with tempfile.TemporaryDirectory(prefix="p2p-model-") as scratch:
         return _build(Path(scratch), payload, readable, str(path))
+
+
+def _is_same(kept: Path, target: Path) -> bool:
+    """Whether what is kept there is what was read now, and not by another version of this."""
+    facts = target / "facts.json"
+    return facts.is_file() and facts.read_bytes() == (kept / "facts.json").read_bytes()
+
+
+def make_env(folder: str | Path, env_id: str) -> gym.Env[Any, Any]:
+    """The Gymnasium environment of a model file that lies below models/ of this folder.
+
+    This process loads the model; do so with files that you trust.
+    """
+    import gymnasium
+
+    restore(Path(folder), env_id)
+    register(env_id)
+    return gymnasium.make(env_id)
+
+
+def package_of(main: Path) -> Path:
+    """The folder that a model's files may lie in: its own, or of a URDF that of its package."""
+    if main.suffix.lower() == ".urdf":
+        for folder in list(main.parents)[:3]:
+            if (folder / "package.xml").is_file():
+                return folder
+        if main.parent.name in ("urdf", "robots"):
+            return main.parent.parent
+    return main.parent
+
+
+def restore(folder: Path, env_id: str) -> None:
+    """Take a model that is not on this machine from the copy in a session's or a run's folder.
+
+    Raises ConfigurationError where there is none, or it is not what its id says.
+    """
+    if not is_model(env_id) or (folder_of(env_id) / "facts.json").is_file():
+        return
+    copy = find_copy(folder.absolute(), env_id)
+    if copy is None:
+        read_record(env_id)  # says what to do
+        return
+    if any(path.is_symlink() for path in (copy, *copy.rglob("*"))):
+        raise ConfigurationError(f"{copy}: there are links in it, so it is not used")
+    if not env_id.endswith(f"-{digest(copy)}"):
+        raise ConfigurationError(f"{copy} was changed: it is not {env_id} any more")
+    payload = {"copy": str(copy), "name": ""}
+    with tempfile.TemporaryDirectory(prefix="p2p-model-") as scratch:
+        _build(Path(scratch), payload, (copy,), env_id)
+
+
+def env_id_of(env: str) -> str:
+    """The id of an environment, also of a model file, which is adopted."""
+    return adopt(env) if is_model_file(env) else env
 
 
 def _assets(root: Path) -> Iterator[Path]:
@@ -119,7 +185,7 @@ def _keep(left: Path, names: list[str], kept: Path) -> str:
     target = folder_of(env_id)
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.locked(target.parent / f".{target.name}.lock"):
-        if not (target / "facts.json").is_file():
+        if not _is_same(kept, target):
             partial = target.with_name(f".{target.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)
             shutil.rmtree(target, ignore_errors=True)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
-from numpy.typing import NDArray
 
-from p2p.training.model_files.record import Ends, RobotModel, Servo
+from p2p.training.model_files.record import RobotModel, RobotOptions, Servo
+from p2p.training.model_files.servos import add_servos, choose_servos
 from p2p.training.model_files.sources import ModelFileError
+from p2p.training.model_files.start import Start, choose_start, floats, is_servo
 from p2p.training.specs.quantities import Robot
 
-Vector = NDArray[np.float64]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from p2p.training.model_files.start import Vector
+
 STEP_SECONDS = 0.02
 EPISODE_SECONDS = 10.0
-DROP_SECONDS = 1.0
-THICK_FLUID = 100.0
-"""kg/m^3: in what is as dense a robot swims, and has no floor to stand on."""
-STILL_LEAN = 0.1
-"""Radians that a robot may lean while it settles: one that leans more falls."""
-CLEARANCE = 1e-3
+MAX_MODEL_BYTES = 1 << 30
+MAX_SIZES = {"nq": 2_000, "nbody": 5_000, "ngeom": 20_000, "nu": 1_000, "nmeshvert": 20_000_000}
+MAX_ARENA = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -35,64 +36,107 @@ class Compiled:
     record: RobotModel
 
 
-def compile_model(main: Path, source: Path, name: str) -> Compiled:
-    """Read the model, add what it lacks, and decide what is left open."""
-    spec, model = read_model(main)
-    floor = False
+def compile_model(main: Path, source: Path, name: str, options: RobotOptions) -> Compiled:
+    """Read the model, add what it lacks, and decide what the options leave open."""
+    spec = read_spec(main)
+    floor = free = False
     servos: tuple[Servo, ...] = ()
-    if spec is not None:
-        robot = Robot(model, np.array(model.qpos0), STEP_SECONDS)
-        if needs_floor(model, robot):
+    if spec is None:
+        model = read_compiled(main)
+        if options.fixed or options.base or options.servos:
+            raise ModelFileError(
+                f"{main.name} is compiled: fixed, base and servos in the TOML need the XML"
+            )
+    else:
+        free = free_base(spec, main, options)
+        remove_joints(spec, options.fixed)
+        model = compile_spec(spec, main)
+        if needs_floor(model):
             add_floor(spec)
             floor, model = True, compile_spec(spec, main)
         if model.nu == 0 and model.njnt:
-            raise ModelFileError(f"{main.name} has no actuators")
-    if model.nu == 0:
-        raise ModelFileError(f"{main.name} has nothing to move: no joints and no actuators")
-    start, how = start_pose(model)
-    offset, scale, servo = action_map(model, start)
-    robot = Robot(model, start, STEP_SECONDS)
-    skip = max(1, round(STEP_SECONDS / model.opt.timestep))
+            servos = choose_servos(model, options)
+            add_servos(spec, servos)
+            model = compile_spec(spec, main)
+    check_model(model, main)
+    check_names(model, options)
+    start = choose_start(model, options)
+    offset, scale = action_map(model, start)
+    skip = max(1, round((options.control_step or STEP_SECONDS) / model.opt.timestep))
     seconds = skip * model.opt.timestep
+    robot = Robot(model, start.qpos, seconds)
     record = RobotModel(
         name=name,
         main=str(main.relative_to(source)),
         frame_skip=skip,
-        max_episode_steps=max(1, round(EPISODE_SECONDS / seconds)),
-        trunk=None if robot.root is None else robot.body_name(robot.root),
-        ends=Ends(),
-        start=how,
-        start_qpos=tuple(float(x) for x in start),
+        max_episode_steps=max(1, round((options.episode or EPISODE_SECONDS) / seconds)),
+        trunk=options.trunk or (None if robot.root is None else robot.body_name(robot.root)),
+        forward=options.forward,
+        parts=options.parts,
+        fixed=options.fixed,
+        ends=options.ends,
+        start=start.source,
+        start_qpos=tuple(float(x) for x in start.qpos),
+        start_noise=options.start_noise,
         floor=floor,
+        free_base=free,
         servos=servos,
         action_offset=tuple(float(x) for x in offset),
         action_scale=tuple(float(x) for x in scale),
-        observe_action=servo,
+        observe_action=any(is_servo(model, i) for i in range(model.nu)),
+        observe_heading=options.observe_heading,
     )
     return Compiled(model, record)
 
 
-def read_model(main: Path) -> tuple[mujoco.MjSpec | None, mujoco.MjModel]:
-    """The model as its file has it; a compiled one cannot be changed, so it has no spec."""
+def compile_record(main: Path, record: RobotModel) -> mujoco.MjModel:
+    """The model as a record says, whatever would be inferred today."""
+    spec = read_spec(main)
+    if spec is None:
+        return read_compiled(main)
+    if record.free_base:
+        spec.worldbody.first_body().add_freejoint(name="base")
+    remove_joints(spec, record.fixed)
+    if record.floor:
+        add_floor(spec)
+    add_servos(spec, record.servos)
+    model = compile_spec(spec, main)
+    check_model(model, main)
+    if len(record.start_qpos) != model.nq or len(record.action_scale) != model.nu:
+        raise ModelFileError(f"{main.name} does not fit its record: another number of joints")
+    return model
+
+
+def read_spec(main: Path) -> mujoco.MjSpec | None:
+    """The model as its file has it; None of a compiled one, which cannot be changed."""
     if main.suffix.lower() == ".mjb":
-        try:
-            return None, mujoco.MjModel.from_binary_path(str(main))
-        except ValueError as error:
-            raise ModelFileError(
-                f"{main.name} is no compiled model of MuJoCo {mujoco.__version__}: {error}; give "
-                "the XML that it was made from"
-            ) from None
+        return None
     try:
         with warnings.catch_warnings(action="ignore"):
             spec = mujoco.MjSpec.from_file(str(main))
     except ValueError as error:
         raise ModelFileError(f"{main.name}: {_one_line(error)}") from None
-    return spec, compile_spec(spec, main)
+    # Else the base of a URDF becomes a part of the world when it is compiled.
+    spec.compiler.fusestatic = False
+    if main.suffix.lower() == ".urdf":
+        spec.strippath = False
+    return spec
+
+
+def read_compiled(main: Path) -> mujoco.MjModel:
+    try:
+        return mujoco.MjModel.from_binary_path(str(main))
+    except ValueError as error:
+        raise ModelFileError(
+            f"{main.name} is no compiled model of MuJoCo {mujoco.__version__} "
+            f"({_one_line(error)}): give the XML that it was made from"
+        ) from None
 
 
 def compile_spec(spec: mujoco.MjSpec, main: Path) -> mujoco.MjModel:
     try:
-        return spec.compile()
+        with warnings.catch_warnings(action="ignore"):
+            return spec.compile()
     except ValueError as error:
         raise ModelFileError(f"{main.name}: {_one_line(error)}") from None
 
@@ -101,19 +145,100 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:500]
 
 
-def needs_floor(model: mujoco.MjModel, robot: Robot) -> bool:
+def check_model(model: mujoco.MjModel, main: Path) -> None:
+    """Raise ModelFileError for what cannot be simulated, or is too large."""
+    for name, most in MAX_SIZES.items():
+        if (size := int(getattr(model, name))) > most:
+            raise ModelFileError(
+                f"{main.name}: {name} is {size:,}, over {most:,}: simplify the model"
+            )
+    if model.narena > MAX_ARENA:
+        raise ModelFileError(
+            f"{main.name}: <size memory> asks for {model.narena >> 20} MiB in every environment, "
+            f"over {MAX_ARENA >> 20}: leave it out"
+        )
+    if model.nu == 0:
+        raise ModelFileError(
+            f"{main.name} has nothing to move: add joints, or <actuator> elements to it"
+        )
+    if model.nv == 0:
+        raise ModelFileError(f"{main.name} has no joints: nothing in it can move")
+    if model.nplugin:
+        raise ModelFileError(f"{main.name}: plugins are not loaded here: take them out")
+    for name in filter(str.islower, dir(model)):
+        values = getattr(model, name)
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and np.isnan(values).any():
+            raise ModelFileError(f"{main.name}: {name} has what is no number (NaN): correct it")
+    if not 1e-5 <= model.opt.timestep <= 0.1:
+        raise ModelFileError(
+            f"{main.name}: its time step is {model.opt.timestep:g} s; use 0.0005 to 0.01 in "
+            "<option timestep>"
+        )
+
+
+def check_names(model: mujoco.MjModel, options: RobotOptions) -> None:
+    """Raise ModelFileError for names in the TOML that the model does not have."""
+    bodies = [model.body(i).name for i in range(model.nbody)]
+    joints = [model.joint(i).name for i in range(model.njnt)]
+    for field, names, known in (
+        ("trunk", [options.trunk] if options.trunk else [], bodies),
+        ("parts", list(options.parts.values()), bodies),
+        ("start.joints", list(options.start.joints), joints),
+    ):
+        for name in names:
+            if name not in known:
+                raise ModelFileError(_unknown(field, name, known))
+
+
+def _unknown(field: str, name: str, known: Iterable[str]) -> str:
+    from p2p.validation import did_you_mean
+
+    hint = did_you_mean(name, known) or f"; known: {', '.join(filter(None, known))[:300]}"
+    return f"the TOML's {field}: the model has no {name!r}{hint}"
+
+
+def free_base(spec: mujoco.MjSpec, main: Path, options: RobotOptions) -> bool:
+    """Set the base free, where the options or the conventions of URDF say so.
+
+    In a URDF a base that is fixed hangs on a link without mass, by custom called `world`.
+    """
+    base = spec.worldbody.first_body()
+    if base is None or options.base == "fixed":
+        return False
+    if options.base is None:
+        from_urdf = main.suffix.lower() == ".urdf"
+        if not from_urdf or base.joints or base.name == "world" or base.mass == 0:
+            return False
+    elif base.joints:
+        raise ModelFileError("base = 'free' in the TOML: the base has joints of its own already")
+    base.add_freejoint(name="base")
+    return True
+
+
+def remove_joints(spec: mujoco.MjSpec, names: Iterable[str]) -> None:
+    """Take joints out, and the actuators that drive them."""
+    for name in names:
+        joint = spec.joint(name)
+        if joint is None:
+            known = [each.name for each in spec.joints]
+            raise ModelFileError(_unknown("fixed", name, known))
+        for actuator in list(spec.actuators):
+            if actuator.target == name:
+                spec.delete(actuator)
+        spec.delete(joint)
+
+
+def needs_floor(model: mujoco.MjModel) -> bool:
     """Whether it would fall for ever: it can fall, and there is neither floor nor water."""
-    swims = model.opt.density >= THICK_FLUID
-    weightless = not model.opt.gravity.any() or bool(
-        model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
-    )
-    return robot.falls and robot.ground is None and not swims and not weightless
+    robot = Robot(model, np.array(model.qpos0), STEP_SECONDS)
+    terrain = (model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD).any()
+    return robot.falls and robot.ground is None and not floats(model) and not terrain
 
 
 def add_floor(spec: mujoco.MjSpec) -> None:
     """A level plane, with the friction of MuJoCo's own default."""
     spec.worldbody.add_geom(
-        name="p2p_floor",
+        name="added_floor",
         type=mujoco.mjtGeom.mjGEOM_PLANE,
         size=[0, 0, 0.05],
         rgba=[0.5, 0.55, 0.6, 1],
@@ -121,112 +246,16 @@ def add_floor(spec: mujoco.MjSpec) -> None:
         conaffinity=1,
         condim=3,
     )
+    spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1])
 
 
-def start_pose(model: mujoco.MjModel) -> tuple[Vector, Any]:
-    """The key frame `home`, else the first, else the model's own pose; put on the floor."""
-    keys = [model.key(i).name for i in range(model.nkey)]
-    if keys:
-        chosen = keys.index("home") if "home" in keys else 0
-        qpos, how = np.array(model.key_qpos[chosen]), "key frame"
-    else:
-        qpos, how = np.array(model.qpos0), "model"
-    qpos = put_down(model, within_ranges(model, qpos))
-    settled = drop(model, qpos)
-    return (qpos, how) if settled is None else (settled, "settled")
-
-
-def within_ranges(model: mujoco.MjModel, qpos: Vector) -> Vector:
-    """With every limited joint inside its range."""
-    qpos = qpos.copy()
-    for joint in range(model.njnt):
-        if model.jnt_limited[joint] and model.jnt_type[joint] >= int(mujoco.mjtJoint.mjJNT_SLIDE):
-            q = model.jnt_qposadr[joint]
-            qpos[q] = np.clip(qpos[q], *model.jnt_range[joint])
-    return qpos
-
-
-def height_address(model: mujoco.MjModel, root: int | None) -> int | None:
-    """Where qpos holds the height of the body that carries the robot."""
-    if root is None:
-        return None
-    start = int(model.body_jntadr[root])
-    for joint in range(start, start + int(model.body_jntnum[root])):
-        kind = int(model.jnt_type[joint])
-        if kind == mujoco.mjtJoint.mjJNT_FREE:
-            return int(model.jnt_qposadr[joint]) + 2
-        if kind == mujoco.mjtJoint.mjJNT_SLIDE and model.jnt_axis[joint, 2] > 0.99:
-            return int(model.jnt_qposadr[joint])
-    return None
-
-
-def put_down(model: mujoco.MjModel, qpos: Vector) -> Vector:
-    """With the robot's lowest point on the ground."""
-    robot = Robot(model, qpos, STEP_SECONDS)
-    address = height_address(model, robot.root)
-    if address is None or robot.ground is None or not robot.falls:
-        return qpos
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos
-    mujoco.mj_kinematics(model, data)
-    if not len(robot.shapes.ids):
-        return qpos
-    gaps = robot.shapes.gaps(lambda name: np.asarray(getattr(data, name)), robot.ground_height)
-    qpos = qpos.copy()
-    qpos[address] += CLEARANCE - float(gaps.min())
-    return qpos
-
-
-def drop(model: mujoco.MjModel, qpos: Vector) -> Vector | None:
-    """Where it comes to rest without effort from here; None where it falls, or has no floor."""
-    robot = Robot(model, qpos, STEP_SECONDS)
-    address = height_address(model, robot.root)
-    if address is None or robot.ground is None or robot.root is None or not robot.falls:
-        return None
-    offset, _, _ = action_map(model, qpos)
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos
-    data.ctrl[:] = offset
-    mujoco.mj_forward(model, data)
-    before, height = data.xmat[robot.root].reshape(3, 3).copy(), float(data.qpos[address])
-    place = data.xpos[robot.root, :2].copy()
-    mujoco.mj_step(model, data, nstep=max(1, round(DROP_SECONDS / model.opt.timestep)))
-    after = data.xmat[robot.root].reshape(3, 3)
-    lean = math.acos(float(np.clip((before[:, 2] * after[:, 2]).sum(), -1, 1)))
-    sunk = height - float(data.qpos[address])
-    if not np.isfinite(data.qpos).all() or lean > STILL_LEAN or sunk > 0.05:
-        return None
-    settled = np.array(data.qpos)
-    settled[address - 2 : address] = (
-        qpos[address - 2 : address]
-        if len(place)
-        and model.jnt_type[int(model.body_jntadr[robot.root])] == mujoco.mjtJoint.mjJNT_FREE
-        else settled[address - 2 : address]
-    )
-    return settled
-
-
-def is_servo(model: mujoco.MjModel, actuator: int) -> bool:
-    """Whether its control is a position to go to."""
-    gain, bias = model.actuator_gainprm[actuator, 0], model.actuator_biasprm[actuator, 1]
-    return bool(bias) and float(bias) == -float(gain)
-
-
-def action_map(model: mujoco.MjModel, start: Vector) -> tuple[Vector, Vector, bool]:
-    """Offset and scale of every actuator, and whether one of them is a position servo.
+def action_map(model: mujoco.MjModel, start: Start) -> tuple[Vector, Vector]:
+    """Offset and scale of every actuator.
 
     An action of 0 holds a servo's start; of others it is the middle of the range.
     """
-    data = mujoco.MjData(model)
-    data.qpos[:] = start
-    mujoco.mj_fwdPosition(model, data)
-    ranges = np.where(
-        model.actuator_ctrllimited.astype(bool)[:, None], model.actuator_ctrlrange, [[-1.0, 1.0]]
-    )
-    low, high = ranges.T
-    offset = (low + high) / 2
+    limited = model.actuator_ctrllimited.astype(bool)[:, None]
+    low, high = np.where(limited, model.actuator_ctrlrange, [[-1.0, 1.0]]).T
     servos = np.array([is_servo(model, i) for i in range(model.nu)], dtype=bool)
-    home = np.clip(data.actuator_length, low, high)
-    offset = np.where(servos, home, offset)
-    scale = np.maximum(high - offset, offset - low)
-    return offset, scale, bool(servos.any())
+    offset = np.where(servos, start.ctrl, (low + high) / 2)
+    return offset, np.maximum(high - offset, offset - low)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -38,6 +39,57 @@ class Ends(Record):
     """The trunk may lean so far from how it starts, in radians."""
 
 
+class StartOptions(Record):
+    """Where episodes begin; what is left open is inferred."""
+
+    key: Name | None = None
+    """The key frame to begin with."""
+    joints: dict[Name, float] = Field(default_factory=dict)
+    """Angles and positions, over those of the key frame or the model."""
+    height: float | None = None
+    """qpos of the base's height; None: it stands on the floor."""
+    orientation: tuple[float, float, float, float] | None = None
+    """Of a free base (w, x, y, z), before it is turned from `forward` to +x."""
+    drop: bool = True
+    """Let it settle on the floor."""
+
+
+class ServoOptions(Record):
+    """Of added servos; None: inferred."""
+
+    stiffness: Annotated[float, Field(gt=0)] | None = None
+    damping: Annotated[float, Field(ge=0)] | None = None
+    effort: Annotated[float, Field(gt=0)] | None = None
+
+
+class RobotOptions(Record):
+    """What a TOML beside a model says; all of it may be left out."""
+
+    control_step: Annotated[float, Field(ge=0.0005, le=1)] | None = None
+    """Seconds between two actions."""
+    episode: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    """Seconds of an episode."""
+    trunk: Name | None = None
+    """The body that is to be upright."""
+    forward: Axis = "+x"
+    """Where the robot faces in its file."""
+    base: Literal["free", "fixed"] | None = None
+    fixed: tuple[Name, ...] = ()
+    """Joints that stay as they are."""
+    start_noise: Annotated[float, Field(ge=0, le=1)] = 0.02
+    observe_heading: bool = False
+    start: StartOptions = StartOptions()
+    ends: Ends = Ends()
+    parts: dict[Name, Name] = Field(default_factory=dict)
+    servos: dict[Name, ServoOptions] = Field(default_factory=dict)
+    """By joint, or by a pattern of joints such as "*knee*"; the first that fits counts."""
+
+    def servo_of(self, joint: str) -> ServoOptions:
+        """What is said of the servo of a joint."""
+        fitting = (given for name, given in self.servos.items() if fnmatchcase(joint, name))
+        return next(fitting, ServoOptions())
+
+
 class RobotModel(Record):
     """An environment from a model file, as it was decided; see the package's docstring."""
 
@@ -61,6 +113,8 @@ class RobotModel(Record):
     start_qpos: tuple[float, ...]
     start_noise: Annotated[float, Field(ge=0, le=1)] = 0.02
     """Joints and speeds begin this far from it at most (rad, m, rad/s, m/s)."""
+    start_ranges: dict[Name, tuple[float, float]] = Field(default_factory=dict)
+    """Joints that begin anywhere between two values, such as those of a place to reach."""
     floor: bool = False
     """Whether a floor was added."""
     free_base: bool = False

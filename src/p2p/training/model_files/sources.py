@@ -5,7 +5,10 @@ Only files of the model's folder, below it, with the suffixes of models and thei
 
 from __future__ import annotations
 
+import os
 import re
+import zipfile
+import zlib
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -33,6 +36,47 @@ _FOLDERS = ("meshdir", "texturedir", "assetdir")
 
 class ModelFileError(Exception):
     """The model cannot be used; the message names the file and says what to change."""
+
+
+def unpack(archive: Path, target: Path) -> Path:
+    """Unpack an archive's model files and TOML; returns the model, the one nearest to its top."""
+    suffixes = (*ASSET_SUFFIXES, ".mjb", ".toml")
+    target.mkdir(parents=True)
+    total = 0
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            members = [m for m in opened.infolist() if Path(m.filename).suffix.lower() in suffixes]
+            if len(members) > MAX_FILES:
+                raise ModelFileError(f"{archive.name}: more than {MAX_FILES:,} files")
+            for member in members:
+                place = _normal(Path(member.filename))
+                if place is None or place.is_absolute():
+                    raise ModelFileError(f"{archive.name}: {member.filename!r} leads out of it")
+                (target / place).parent.mkdir(parents=True, exist_ok=True)
+                with opened.open(member) as stream:
+                    data = stream.read(MAX_BYTES - total + 1)
+                total += len(data)
+                if total > MAX_BYTES:
+                    raise ModelFileError(f"{archive.name}: over {MAX_BYTES >> 20} MiB unpacked")
+                (target / place).write_bytes(data)
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError) as error:
+        raise ModelFileError(f"{archive.name} cannot be unpacked: {error}") from None
+    return _choose_model(archive.name, target)
+
+
+def _choose_model(name: str, folder: Path) -> Path:
+    """The model of an unpacked archive: nothing in it names it, and it lies nearest to the top."""
+    models = [p for p in folder.rglob("*") if p.suffix.lower() in (".xml", ".urdf", ".mjb")]
+    texts = [p.read_bytes() for p in models if p.suffix.lower() != ".mjb"]
+    alone = [p for p in models if not any(p.name.encode() in text for text in texts)]
+    if not alone:
+        raise ModelFileError(f"{name}: there is no .xml, .urdf or .mjb model in it")
+    depths = {path: len(path.relative_to(folder).parts) for path in alone}
+    top = [path for path in alone if depths[path] == min(depths.values())]
+    if len(top) > 1:
+        names = ", ".join(sorted(path.name for path in top)[:8])
+        raise ModelFileError(f"{name}: which of them is the model: {names}? Leave one at the top")
+    return top[0]
 
 
 def collect(main: Path, root: Path, target: Path) -> Path:
@@ -73,6 +117,8 @@ class _Collector:
                 if place is None:
                     continue  # MuJoCo says which file is missing, and for what
                 self._copy(self.root / place, named=value)
+                if file.suffix.lower() == ".urdf":
+                    self._rename(file, value, place)
                 if element.tag == "include":
                     self._follow(place, base, folders, depth + 1)
                 elif element.tag == "model":
@@ -81,7 +127,8 @@ class _Collector:
     def _find(self, value: str, file: Path, base: Path, folders: list[Path]) -> Path | None:
         """The place of a named file below the root; None where there is none."""
         plain = _plain(value, file)
-        inside = [_normal(folder / plain) for folder in (*folders, base, file.parent)]
+        places = (*folders, base, file.parent, Path())  # the last for package://
+        inside = [_normal(folder / plain) for folder in places]
         if not any(inside):
             raise ModelFileError(
                 f"{file}: {value!r} lies outside of the model's folder: put the file below it"
@@ -115,6 +162,15 @@ class _Collector:
         (self.target / place).write_bytes(data)
         self.copied.add(place)
         return place
+
+    def _rename(self, file: Path, value: str, place: Path) -> None:
+        """Let a URDF name a file by where it is from there: MuJoCo knows no packages."""
+        path = self.target / file
+        relative = os.path.relpath(place, file.parent)
+        for quote in ("'", '"'):
+            named = f"filename={quote}{value}{quote}"
+            text = path.read_text("utf-8").replace(named, f"filename={quote}{relative}{quote}")
+            path.write_text(text, "utf-8")
 
     def _parse(self, file: Path) -> ET.Element:
         data = (self.target / file).read_bytes()

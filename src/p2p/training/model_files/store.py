@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -45,6 +46,31 @@ def folder_of(env_id: str) -> Path:
     if match is None:
         raise ConfigurationError(f"{env_id!r} is no id of a model: robots/NAME-DIGEST")
     return get_settings().models_dir / f"{match[1]}-{match[2]}"
+
+
+def copy_into(folder: Path, env_id: str) -> None:
+    """Put a copy of a model below models/ of a session's folder or a run's; nothing for others."""
+    if not is_model(env_id):
+        return
+    source = folder_of(env_id)
+    target = folder / "models" / source.name
+    if (target / "record.json").is_file():
+        return
+    read_record(env_id)
+    partial = target.with_name(f".{source.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source / "source", partial / "source")
+    shutil.copyfile(source / "record.json", partial / "record.json")
+    partial.replace(target)
+
+
+def find_copy(folder: Path, env_id: str) -> Path | None:
+    """The copy of a model in this folder or one that it lies in; None where there is none."""
+    if not is_model(env_id):
+        return None
+    name = folder_of(env_id).name
+    places = [place / "models" / name for place in (folder, *list(folder.parents)[:4])]
+    return next((place for place in places if (place / "record.json").is_file()), None)
 
 
 def register(env_id: str) -> None:
