@@ -56,6 +56,11 @@ def _is_statement(clause: str, limbs: Collection[str]) -> bool:
     starts = CLAUSES.conjunctions
     first = next((n for n, word in enumerate(words) if word not in starts), len(words))
     states = " ".join(words[first : first + 1]) in CLAUSES.subjects
+    if (
+        " ".join(words[first : first + 3]) in CLAUSES.reasons
+        or " ".join(words[first : first + 2]) in CLAUSES.reasons
+    ):
+        return True
     if words[first + 1 : first + 3] in _NEED_IT:
         first += 1
     return states and not _demands(words[first + 1 :], limbs)

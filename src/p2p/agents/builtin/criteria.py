@@ -17,6 +17,7 @@ from p2p.agents.builtin.lexicon import (
     STOP_WORDS,
     Names,
     by_phrase,
+    canonical,
     entry_of,
     load_words,
 )
@@ -141,6 +142,7 @@ def _examples(model: Morphology) -> str:
     return ", ".join(working[:3])
 
 
+_SWINGS = frozenset({"swing", "swinging", "sway", "swaying", "rock"})
 _LATER = {"high": 1, "powerful": 1, "repeatedly": 1, "low": 2}
 """A jump is high by its own criterion, so that motions come first."""
 
@@ -160,7 +162,11 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         motions = {goal.motion for goal in part if not goal.negated}
         # Move the cart from side to side: moving is how it is done, and no goal of its own.
         others = motions - {"go", "run"}
-        manner = bool(others) and (model.root is None or "sway" in others)
+        # Back and forth is a way to go; arms that swing are not.
+        swings = any(
+            g.motion == "sway" and not _SWINGS & set(map(canonical, g.words)) for g in part
+        )
+        manner = bool(others) and (model.root is None or swings)
         builder.sideways = any(goal.direction in ("left", "right") for goal in part)
         builder.turning = bool(motions & {"turn", "spin", "roll"})
         builder.tumbling = bool(motions & TUMBLING)

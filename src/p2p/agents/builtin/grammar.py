@@ -37,6 +37,7 @@ from p2p.agents.builtin.lexicon import (
     LIMB_POSTURES,
     LIMBS,
     LONGEST_PHRASE,
+    MANNERS,
     OBJECT_WORDS,
     OPPOSITE,
     OWNERS,
@@ -55,6 +56,7 @@ from p2p.agents.builtin.lexicon import (
     canonical,
     entry_of,
     lemmas,
+    manner_of,
     normalised,
     plain,
     tokens_of,
@@ -70,6 +72,8 @@ _PASSED_OVER = (
 """Between a back and how it is."""
 _LEANS_BY = DEGREES | OWNERS | {"a", "bit", "little", "slightly", "far", "way", *LIMBS}
 _LEANS = frozenset({"lean", "tilt", "pitch", "bend"})
+_ARE = frozenset({"is", "are", "was", "were", "you're", "be"})
+_STOPS = frozenset(",.!?:")
 _HEADS = frozenset({"head", "heads", "heading", "headed"})
 _BUT, _ON = frozenset({"only", "just"}), frozenset({"on", "using"})
 """Between what it goes on and the limb; and before that."""
@@ -96,6 +100,8 @@ class _Reader:
     unused: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     negated: str = ""
+    illustrations: list[str] = field(default_factory=list)
+    """Likenesses that say again what was said."""
     forbidden: str = ""
     """The negation of the last goal, which goes on after `or`."""
     carrying: str = ""
@@ -252,6 +258,10 @@ class _Reader:
         """`the back` is a body part and no way to go; what is asked of it is a posture."""
         words = [token.word for token in tokens[:8]]
         own = self.before[-1:] in ([], [""], ["with"], ["keep"], ["keeping"], ["and"])
+        ends = words[1:2] and words[1] in BACKS and "" in words[2:3]
+        if own and ends and words[0] in BACK_POSTURES:  # straight back, arms down
+            self._take(Entry("quality", BACK_POSTURES[words[0]]), f"{words[0]} back")
+            return 2
         if own and words[0] in BACKS and words[1:2] and words[1] in BACK_POSTURES:
             self._take(Entry("quality", BACK_POSTURES[words[1]]), f"back {words[1]}")
             return 2
@@ -353,8 +363,23 @@ class _Reader:
             (n for n, token in enumerate(tokens) if not token.word or token.word in _ENDS_CLAUSE),
             len(tokens),
         )
-        self.unused.append(" ".join(token.word for token in tokens[:end]))
+        text = " ".join(token.word for token in tokens[:end])
+        if self._restates(tokens[:end]):
+            self.illustrations.append(f"“{text}” only illustrates what is asked for")
+        else:
+            self.unused.append(text)
         return end
+
+    def _restates(self, tokens: Sequence[Token]) -> bool:
+        """Whether how it is to go was said before, and the likeness names nothing of its own."""
+        how = (manner_of(word) for goal in self.goals for word in goal.words)
+        said = any(manner not in (None, "", "walk") for manner in how) or any(
+            self._is_style(goal.motion) or goal.speed or goal.amount for goal in self.goals
+        )
+        words = [token.word for token in tokens]
+        is_one = _ARE & {*words} and any(word in SIMILES or word in MANNERS for word in words)
+        own = any(word in SIDES or word in self.limbs for word in words)
+        return said and not own and not is_one and not any(map(self._forbids, tokens))
 
     def _likeness(self, tokens: Sequence[Token]) -> int:
         """`as still as a statue` says what `still` says."""
@@ -444,6 +469,10 @@ class _Reader:
             self._last_for(token.amount, token.text)
         elif token.amount:
             self._modify(Goal("", amount=token.amount, words=(token.text,)))
+        elif (
+            token.text in _STOPS and self.negated and self.before[-1:] != self.negated.split()[-1:]
+        ):
+            self._drop_negation()  # it does not reach into the next clause
         elif token.word == "off" and self._follows_travel():
             pass  # dash off
         elif token.word in ("or", "nor") and self.forbidden:
@@ -477,6 +506,9 @@ class _Reader:
                 self.carrying = ""
             self._drop_carrying()
         negated, self.forbidden, self.negated = bool(self.negated), self.negated, ""
+        if self.goals and self.before and self.goals[-1].words[-1:] == (self.before[-1],):
+            same = self.goals[-1].motion == goal.motion and self._is_style(goal.motion)
+            negated |= same and self.goals[-1].negated  # no violent shaking
         whole = merged(pending, goal)
         self.goals.append(replace(whole, motion=goal.motion, limb=goal.limb, negated=negated))
 
@@ -587,9 +619,18 @@ _MOVES_BY = frozenset({"in_turn", "lifted_feet", "long_strides", "high_steps", "
 """Styles of one that goes somewhere, though it is not said that it does."""
 
 
-def pieces_of(text: str) -> list[str]:
-    """The parts of a sequence in words."""
-    return re.split(SEQUENCE, text)
+_MERELY_STAY = frozenset(
+    {"stay", "stays", "staying", "hold", "held", "holding", "remain", "remaining", "rest"}
+)
+
+
+def _without_mere_staying(part: Sequence[Goal], unused: list[str]) -> list[Goal]:
+    """Where it goes, `stay` says how it is to be, in words that were not understood."""
+    goes = any(goal.motion in _ANY_WAY and not goal.negated for goal in part)
+    stays = [goal for goal in part if goes and goal.motion == "stand" and not goal.negated
+             and _MERELY_STAY.issuperset(goal.words)]  # fmt: skip
+    unused += [word for goal in stays for word in goal.words]
+    return [goal for goal in part if goal not in stays]
 
 
 def parse(
@@ -614,6 +655,7 @@ def parse(
     parts: list[tuple[Goal, ...]] = []
     unused: list[str] = []
     conflicts: list[str] = []
+    illustrations: list[str] = []
     text, corrections = correct_spelling(plain(prompt), frozenset({*limbs, *subjects}))
     text, left_out = leave_out_context(text, limbs)
     text = normalised(text)
@@ -621,13 +663,14 @@ def parse(
         text = re.sub(rf"\b(?:white\s+)?(?:{'|'.join(OBJECT_WORDS)})\b", "object", text)
     things = own_limbs is None or not (OBJECT_WORDS | TARGET_WORDS).isdisjoint(subjects)
     fillers = STOP_WORDS | THINGS if things else STOP_WORDS
-    for piece in pieces_of(text):
+    for piece in re.split(SEQUENCE, text):
         reader = _Reader(lexicon, limbs, whole)
         reader.read(piece)
         unused += [word for word in reader.unused if word not in fillers]
         conflicts += reader.conflicts
+        illustrations += reader.illustrations
         for part in divided([with_destination(goal) for goal in reader.goals]):
-            tidy = tidied(part)
+            tidy = tidied(_without_mere_staying(part, unused))
             if parts and all(goal.negated or goal.motion in STYLES for goal in tidy):
                 parts[-1] = tidied((*parts[-1], *tidy))
                 continue
@@ -646,5 +689,5 @@ def parse(
         tuple(parts),
         tuple(dict.fromkeys(unused)),
         tuple(dict.fromkeys(conflicts)),
-        (*corrections, *left_out),
+        (*corrections, *left_out, *illustrations),
     )

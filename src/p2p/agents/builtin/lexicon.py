@@ -112,6 +112,7 @@ class _Forms(_Words):
 class _Clauses(_Words):
     subjects: frozenset[str]
     conjunctions: frozenset[str]
+    reasons: frozenset[str]
     greetings: frozenset[str]
     purposes: frozenset[str]
     ends: frozenset[str]
@@ -420,10 +421,17 @@ def tokens_of(text: str) -> list[Token]:
     return tokens
 
 
+_NOT = re.compile(
+    r"\b(?:does|did|should|must|is|are|has|have|wo|need)n't\b|\b(?:should|must|may|will) not\b"
+)
+_SHORTENED = re.compile(r"\b(it|that|there|who|what|they|he|she)'(?:d|ll|ve|re)\b")
+
+
 def plain(text: str) -> str:
-    """Lower case, with one kind of apostrophe and of dash."""
+    """Lower case, with one kind of apostrophe, of dash, and of forbidding."""
     text = text.lower().replace("’", "'").replace("_", " ")  # noqa: RUF001 - as people type it
-    return text.replace("‑", "-").replace("–", "-")  # noqa: RUF001
+    text = text.replace("‑", "-").replace("–", "-")  # noqa: RUF001
+    return _SHORTENED.sub(r"\1", _NOT.sub("don't", text))
 
 
 def normalised(text: str) -> str:

@@ -283,11 +283,13 @@ def _go_so_far(builder: CriteriaBuilder, goal: Goal, way: float) -> None:
         builder.cannot.append(f"go {way:g} m")
         return
     far = partial(Row, stat="final", quantity="drift")
+    least = goal.amount is not None and goal.amount.bound == "at_least"
     builder.add(
         Row(title, "mean", quantity, 0.7 * way / _seconds(builder)),
-        far("Gets as far as asked for", threshold=0.85 * way),
-        far("Gets no farther", threshold=1.15 * way, comparison="at_most"),
+        far("Gets as far as asked for", threshold=way if least else 0.85 * way),
     )
+    if not least:
+        builder.add(far("Gets no farther", threshold=1.15 * way, comparison="at_most"))
 
 
 def _counted(
@@ -495,7 +497,11 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
         if goal.stated("times") is None and goal.stated("times/s") is None:
             builder.add(*ROWS["hopping"])
     else:
-        _go(builder, goal, "hop")
+        far = goal.stated("m")
+        if far is None:
+            _go(builder, goal, "hop")
+        else:
+            _go_so_far(builder, goal, far)
         builder.add(replace(BOUNCING, threshold=(0.15, "pace")), *ROWS["in_the_air"])
     if goal.stated("times/s") is not None:
         _counts_jumps(builder, goal)
@@ -534,7 +540,9 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
 
 def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
     """Rise from lying, as far as the goal says; one that stands already stands."""
-    if "height" not in builder.quantities:
+    if builder.model.poles and goal.motion != "sit_up":
+        _stand(builder, goal)
+    elif "height" not in builder.quantities:
         builder.cannot.append("get up")
     elif not builder.model.starts_lying or goal.motion == "stand_up":
         _stand(builder, goal)

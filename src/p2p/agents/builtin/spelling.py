@@ -1,4 +1,4 @@
-"""Corrects slips of the finger: one letter too many, too few, another or two of them swapped."""
+"""Corrects slips of the finger: one letter too many, too few, the one beside it, or two swapped."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from p2p.agents.builtin.lexicon import MISSPELT, WORDS, lemmas
 
 _SHORTEST = 5
 """Letters; in shorter words a slip makes too many others."""
+_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -32,16 +33,17 @@ def correct_spelling(text: str, names: Collection[str] = ()) -> tuple[str, tuple
             corrections.append(f"“{word}” is read as “{meant}”")
         return meant
 
-    return re.sub(r"[a-z]+(?:-[a-z]+)*", correct, text), tuple(dict.fromkeys(corrections))
+    return re.sub(r"[a-z]+(?:['-][a-z]+)*", correct, text), tuple(dict.fromkeys(corrections))
 
 
 @cache
 def _meant(word: str, names: frozenset[str]) -> str:
     """The one known word that this may be a slip of; else the word itself."""
-    if len(word) < _SHORTEST or "-" in word or _stem(word, WORDS | names | real_words()):
+    if len(word) < _SHORTEST or not word.isalpha() or _stem(word, WORDS | names | real_words()):
         return word
-    for slips in (_slips(word), _other_letters(word)):
-        stems = {each: _stem(each, WORDS) for each in slips if len(each) >= _SHORTEST}
+    for slips in (_slips(word), _other_keys(word)):
+        long = (each for each in slips if len(each) >= _SHORTEST)
+        stems = {each: _stem(each, WORDS) for each in long if each in WORDS or each[-2:] != "er"}
         meant = sorted(
             (each for each, stem in stems.items() if stem), key=lambda each: (len(each), each)
         )
@@ -64,6 +66,10 @@ def _slips(word: str) -> Iterator[str]:
     )
 
 
-def _other_letters(word: str) -> Iterator[str]:
-    places = range(1, len(word))
-    return (word[:i] + letter + word[i + 1 :] for i in places for letter in _LETTERS)
+def _other_keys(word: str) -> Iterator[str]:
+    """With the key beside the one that was meant."""
+    for i, letter in enumerate(word):
+        for row in _KEYS if i else ():
+            place = row.find(letter)
+            near = row[max(0, place - 1) : place + 2].replace(letter, "") if place >= 0 else ""
+            yield from (word[:i] + other + word[i + 1 :] for other in near)
