@@ -116,7 +116,7 @@ class UsualPool:
                 if not self.counts[name][n][gram]:
                     del self.counts[name][n][gram]
 
-    def snapshot(self, me: str) -> dict[str, Any]:
+    def draw_snapshot(self, me: str) -> dict[str, Any]:
         return {
             "matches": dict(self.matches),
             "ratings": {name: (r.mu, r.sigma) for name, r in self.ratings.items()},

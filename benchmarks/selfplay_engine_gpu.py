@@ -38,7 +38,7 @@ from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from unstable.algorithms.forward import (
-    hidden_states,
+    compute_hidden_states,
     pack,
     token_logprobs,
     trunk_and_head,
@@ -193,7 +193,7 @@ def learner_logprobs(
                 for begin, a in zip(row.starts, some, strict=True)
                 for number in range(len(a.token_ids))
             ]
-            states = hidden_states(trunk, row)[torch.tensor(places, device="cuda")]
+            states = compute_hidden_states(trunk, row)[torch.tensor(places, device="cuda")]
             targets = torch.tensor([token for a in some for token in a.token_ids], device="cuda")
             parts.append(token_logprobs(states, head, targets)[0].double())
     return torch.cat(parts)

@@ -32,7 +32,7 @@ from common import RESULTS, described, machine, table, write
 
 from unstable.algorithms import Reinforce
 from unstable.core import Step
-from unstable.learners.policy import choose_settings, sharing_weights
+from unstable.learners.policy import choose_settings, copy_sharing_weights
 from unstable.learners.standard_learner import StandardLearner
 
 GOAL = 5.0
@@ -127,7 +127,7 @@ class Ours:
         )  # fmt: skip
         self.batch: list[Step] = []
 
-    def get_batch(self, size: int, *, whole_games: bool = False) -> list[Step]:  # noqa: ARG002
+    def get_batch(self, size: int, **_: bool) -> list[Step]:
         return self.batch[:size]
 
     def update(self, steps: list[Step]) -> float:
@@ -382,7 +382,9 @@ def earlier_rows() -> dict[tuple[str, int], dict[str, Any]]:
 
 def table_learner(model: Any, device: str) -> Ours:
     case = Case("", 0, 0, 0, 1, (0, 0), (0, 0), rank=32)
-    return Ours("", case, device, base=(sharing_weights(model), byte_tokenizer()), pack_tokens=512)
+    return Ours(
+        "", case, device, base=(copy_sharing_weights(model), byte_tokenizer()), pack_tokens=512
+    )
 
 
 def checkpoint_gradients(model: Any, on: bool) -> None:

@@ -33,8 +33,8 @@ from selfplay_learner import (
     some_steps,
 )
 
-from unstable.algorithms.forward import trunk_of
-from unstable.learners.policy import enable_full_activation_ckpt, plan_memory, sharing_weights
+from unstable.algorithms.forward import find_trunk
+from unstable.learners.policy import copy_sharing_weights, enable_full_activation_ckpt, plan_memory
 
 NAME = "selfplay_memory"
 MODELS = ("Qwen3 1.7B", "Llama 3.2 1B", "Qwen3 4B", "Llama 3.2 3B", "Qwen3 8B")
@@ -66,7 +66,11 @@ class Trial:
         case = Case("", 0, 0, 0, 1, (0, 0), (0, 0), rank=32)
         self.device = device
         self.ours = Ours(
-            "", case, device, base=(sharing_weights(model), byte_tokenizer()), pack_tokens=LONGEST
+            "",
+            case,
+            device,
+            base=(copy_sharing_weights(model), byte_tokenizer()),
+            pack_tokens=LONGEST,
         )
         self.policy = self.ours.learner.model
         self.weights = sum(p.numel() * p.element_size() for p in model.parameters())
@@ -75,7 +79,7 @@ class Trial:
 
     def switch(self, way: str) -> None:
         activation, gradient = WAYS[way]
-        for layer in trunk_of(self.policy).layers:
+        for layer in find_trunk(self.policy).layers:
             for block in layer.children():
                 if isinstance(block.forward, partial):  # as `enable_full_activation_ckpt` made it
                     block.forward = block.forward.args[0]

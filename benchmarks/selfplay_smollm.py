@@ -124,7 +124,7 @@ def update_of(row: dict[str, Any]) -> int:
     return max(0, int(str(row["ckpt_uid"]).removeprefix("ckpt-")))
 
 
-def whole(runs: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
+def restore_observations(runs: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
     """Updates that every seed was measured at, with their rows."""
     by_seed = [{update_of(row): row for row in one["evaluations"]} for one in runs]
     common = sorted(set.intersection(*(set(rows) for rows in by_seed)))
@@ -133,7 +133,7 @@ def whole(runs: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
 
 def report_of(runs: list[dict[str, Any]]) -> str:
     rows = []
-    for update, of_seeds in whole(runs):
+    for update, of_seeds in restore_observations(runs):
         cells = [
             f"{row['win_rate']:.3f} ({row['win_rate_low']:.3f} to {row['win_rate_high']:.3f}),"
             f" {row['invalid_rate']:.1%}"

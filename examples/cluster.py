@@ -8,8 +8,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import p2p
 from p2p.config import TrainConfig
-from p2p.records.iteration_record import IterationRecord
 from p2p.scheduler.controllers import JobOptions, training_job
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
@@ -42,9 +42,9 @@ def main() -> None:
                     del waiting[rate]
 
     for rate, job in jobs.items():
-        summary = IterationRecord(runs_dir / job.runs[0].folder).read_summary()
-        if summary and summary.final_episodic_return is not None:
-            print(f"learning rate {rate:g}: return {summary.final_episodic_return:.1f}")
+        run = p2p.Run(runs_dir / job.runs[0].folder)
+        if run.mean_return is not None:
+            print(f"learning rate {rate:g}: return {run.mean_return:.1f}")
 
 
 if __name__ == "__main__":

@@ -7,21 +7,21 @@ two dollars are spent.
 import os
 import sys
 
-from p2p.session.request import loop_config
-from p2p.session.run_session import create_session, run
+import p2p
 
 
 def main(model: str) -> None:
-    loop = loop_config(
-        "InvertedPendulum-v5", model=model, budget_usd=2.0, max_iterations=2, judge_episodes=4
-    )
-    session = create_session("balance the pole in the middle of the rail", loop)
-    result = run(session)
-    print(f"{result.status}: {result.message}")
-    print(f"{result.model_calls} calls, ${result.cost_usd or 0:.2f}")
-    for path in sorted(session.llm_dir.glob("*.json")):
+    session = p2p.run(
+        "balance the pole in the middle of the rail", env="InvertedPendulum-v5",
+        model=model, budget_usd=2.0, iterations=2, judge_episodes=4,
+    )  # fmt: skip
+    print(session.status)
+    result = session.view.result
+    if result is not None:
+        print(f"{result.model_calls} calls, ${result.cost_usd:.2f}")
+    for path in sorted(session.record.llm_dir.glob("*.json")):
         print(f"  {path.stem}")
-    print(f"reward: {os.path.relpath(session.iteration(1).reward_fn_path)}")
+    print(f"reward: {os.path.relpath(session.path / 'iter_1' / 'reward_fn.py')}")
 
 
 if __name__ == "__main__":

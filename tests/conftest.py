@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 os.environ["XDG_STATE_HOME"] = str(ROOT / ".pytest_cache" / "state")
 os.environ["XDG_CONFIG_HOME"] = str(ROOT / ".pytest_cache" / "config")  # no .env of the user's
+os.environ["P2P_MODELS_DIR"] = str(ROOT / ".pytest_cache" / "models")
 os.environ["P2P_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "p2p")  # compiled once for all tests
 
 # A program started in the background by a script ignores Ctrl-C, and so does all that it starts:

@@ -26,14 +26,10 @@ def test_the_example_of_the_architecture_text_is_a_configuration():
     "bad",
     [
         {"learning_rat": 0.1},
-        {"num_envs": 0}, {"num_envs": True}, {"seed": False}, {"seed": -1}, {"gamma": 1.1},
-        {"learning_rate": 0}, {"learning_rate": float("nan")}, {"learning_rate": True},
-        {"clip_coef": 1}, {"total_timesteps": 0}, {"total_timesteps": 1.5}, {"net_arch": True},
-        {"net_arch": [64, 0]}, {"net_arch": [True]}, {"activation": "gelu"}, {"env_id": ""},
-        {"backend": "jax"}, {"engine": "isaac"}, {"num_evals": 0}, {"target_kl": 0},
-        {"max_episode_steps": True}, {"log_std_init": float("inf")}, {"env_id": True},
-        {"iteration_id": "../../x"}, {"iteration_id": "a/b"}, {"iteration_id": ".."},
-        {"iteration_id": "iter_1\n"}, {"normalize_obs": 2},
+        {"num_envs": True}, {"seed": False}, {"learning_rate": float("nan")},
+        {"net_arch": True}, {"net_arch": [64, 0]}, {"net_arch": [True]},
+        {"max_episode_steps": True}, {"env_id": True},
+        {"iteration_id": "../../x"}, {"iteration_id": ".."}, {"iteration_id": "iter_1\n"},
     ],
 )  # fmt: skip
 def test_a_value_out_of_bounds_or_of_the_wrong_kind_is_an_error(bad):
@@ -51,13 +47,6 @@ def test_a_minibatch_of_one_step_cannot_be_normalised():
     with pytest.raises(ValidationError, match="one step in a minibatch"):
         TrainConfig(num_envs=1, num_steps=32, num_minibatches=32)
     assert TrainConfig(num_envs=1, num_steps=32, num_minibatches=32, norm_adv=False)
-
-
-def test_the_last_rollout_reaches_the_end():
-    assert TrainConfig(total_timesteps=2049).num_iterations == 2
-    assert TrainConfig(total_timesteps=2048).num_iterations == 1
-    assert TrainConfig().eval_envs == 8
-    assert TrainConfig(num_eval_envs=3).eval_envs == 3
 
 
 @pytest.mark.parametrize("name", TUNABLE_BOUNDS)
@@ -118,7 +107,7 @@ def test_what_cannot_be_tuned_is_left_and_noted(name):
     assert "cannot be tuned" in notes[0]
 
 
-def test_hyperparameters_of_another_algorithm_are_refused_with_those_that_have_an_effect():
+def test_hyperparameters_of_other_algorithm_are_refused():
     sac = TrainConfig(algorithm="sac", num_envs=3, num_steps=7)  # no minibatches to divide these
     with pytest.raises(ValidationError, match="clip_coef, vf_coef: no effect with algorithm 'sac'"):
         sac.with_updates(vf_coef=1.0, clip_coef=0.1)
@@ -132,7 +121,7 @@ def test_hyperparameters_of_another_algorithm_are_refused_with_those_that_have_a
     assert TrainConfig.from_json(sac.to_json()) == sac
 
 
-def test_a_value_that_is_already_there_is_kept_even_outside_the_bounds():
+def test_unchanged_value_outside_bounds_is_kept():
     config = TrainConfig(gamma=0.5, ent_coef=0.5, learning_rate=0.1)
     changed, notes = config.apply_updates({"gamma": 0.5, "ent_coef": 0.5, "learning_rate": 0.1})
     assert (changed, notes) == (config, [])

@@ -65,6 +65,33 @@ def test_the_reward_of_the_page_is_that_of_the_example() -> None:
     assert (EXAMPLES / "rewards" / "walk.py").read_text() in page
 
 
+CELLS = """
+import ast, json, linecache, sys
+
+for number, cell in enumerate(json.load(open(sys.argv[1]))["cells"]):
+    if cell["cell_type"] == "code":
+        code, name = "".join(cell["source"]), f"cell {number}"
+        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        *body, last = ast.parse(code).body
+        exec(compile(ast.Module(body, []), name, "exec"))
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), name, "eval"))
+            print(getattr(value, "_repr_html_", value.__repr__)()[:2000])
+        else:
+            exec(compile(ast.Module([last], []), name, "exec"))
+"""
+"""A notebook's cells as its kernel runs them, which is not needed for that."""
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    (tmp_path / "cells.py").write_text(CELLS)
+    notebook = str(EXAMPLES / "first_policy.ipynb")
+    output = run_example(str(tmp_path / "cells.py"), tmp_path, notebook)
+    for part in ("rootx", "balance the pole", "<th>asked</th>", "Keeps the pole upright", "True"):
+        assert part in output
+    assert "Training run" in output
+
+
 @pytest.mark.slow
 def test_the_reward_for_cart_poles_is_called_once_per_batch() -> None:
     env = make_batched_env(EnvOptions("InvertedPendulum-v5", side_info=True), 4)

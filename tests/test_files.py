@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from p2p import files
 
 
-def test_a_written_file_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_path):
+def test_write_json_replaces_and_leaves_no_temporary(tmp_path):
     path = tmp_path / "deep" / "a.json"
     files.write_json(path, {"a": 1})
     files.write_json(path, {"a": 2})
@@ -126,7 +126,7 @@ def test_a_new_line_never_continues_a_torn_one(tmp_path):
     assert [files.parse_line(line) for line in lines] == [{"a": 1}, None, {"a": 3}]
 
 
-def test_a_torn_last_line_is_read_when_it_is_complete_and_not_before(tmp_path):
+def test_read_from_waits_for_a_complete_line(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(_lines({"a": 1}) + b'{"a"')
     lines, offset = files.read_from(path)

@@ -189,7 +189,7 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _the_id_names_its_engine(cls, values: Any) -> Any:
+    def _read_engine_from_id(cls, values: Any) -> Any:
         if isinstance(values, dict) and isinstance(env_id := values.get("env_id"), str):
             known, engine = engine_of(env_id), values.get("engine", "mujoco")
             if engine not in ("mujoco", known):
@@ -199,7 +199,7 @@ class TrainConfig(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _true_is_not_one(cls, value: object, info: ValidationInfo) -> object:
+    def _reject_bool_as_number(cls, value: object, info: ValidationInfo) -> object:
         annotation = cls.model_fields[info.field_name or ""].annotation
         may_be_bool = annotation is bool or bool in get_args(annotation)
         parts = value if isinstance(value, list | tuple) else (value,)
@@ -209,11 +209,11 @@ class TrainConfig(BaseModel):
 
     @field_validator("net_arch", mode="before")
     @classmethod
-    def _one_width_means_two_layers(cls, value: object) -> object:
+    def _expand_single_width(cls, value: object) -> object:
         return (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
-    def _fields_of_other_algorithms_are_left_alone(self) -> Self:
+    def _check_idle_fields(self) -> Self:
         defaults = {name: field.default for name, field in type(self).model_fields.items()}
         idle = [name for name in self._idle_fields if getattr(self, name) != defaults[name]]
         if idle:
@@ -224,7 +224,7 @@ class TrainConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _advantages_can_be_normalised(self) -> Self:
+    def _check_minibatch_size(self) -> Self:
         if self.algorithm == "ppo" and self.norm_adv and self.minibatch_size == 1:
             raise ValueError(
                 f"num_minibatches={self.num_minibatches} leaves one step in a minibatch, whose "
@@ -233,7 +233,7 @@ class TrainConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _minibatches_divide_the_batch(self) -> Self:
+    def _check_minibatches(self) -> Self:
         if self.algorithm == "ppo" and self.batch_size % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches={self.num_minibatches} must divide num_envs * num_steps = "
@@ -322,7 +322,7 @@ class TrainConfig(BaseModel):
         """
         notes: list[str] = []
         accepted: dict[str, Any] = {}
-        for name, value, problem in self._weighed(updates):
+        for name, value, problem in self._check_updates(updates):
             if value is not None or not problem:
                 accepted[name] = value
             if problem:
@@ -341,9 +341,9 @@ class TrainConfig(BaseModel):
 
     def tuning_problems(self, updates: dict[str, Any]) -> list[str]:
         """Why a revision's hyperparameters cannot be taken as they are, a sentence each."""
-        return [problem for _, _, problem in self._weighed(updates) if problem]
+        return [problem for _, _, problem in self._check_updates(updates) if problem]
 
-    def _weighed(self, updates: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    def _check_updates(self, updates: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
         """Each change by name, the value to take, and what is wrong with it, if anything is.
 
         A value that the configuration already has is no change. With a problem, the value is the
@@ -362,7 +362,7 @@ class TrainConfig(BaseModel):
             if value == current and isinstance(value, bool) == isinstance(current, bool):
                 continue
             try:
-                tuned = self._tuned(name, value)
+                tuned = self._clamp_update(name, value)
             except ValueError as error:
                 reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
                 yield name, None, f"{name}={value!r} makes no sense: {reason}"
@@ -372,7 +372,7 @@ class TrainConfig(BaseModel):
                 problem = f"{name}={value!r} is out of range: choose from {low:g} to {high:g}"
             yield name, tuned, problem
 
-    def _tuned(self, name: str, value: Any) -> Any:
+    def _clamp_update(self, name: str, value: Any) -> Any:
         """A revision's value, checked and clamped; raises ValueError if there is no sense in it."""
         if name in TUNABLE_BOUNDS and value is not None:
             if isinstance(value, str):
@@ -467,6 +467,8 @@ class LoopConfig(BaseModel):
     """What the VLM must see in the videos, beside the other criteria: no pass without it."""
 
     # Where it runs.
+    train_full: bool = False
+    """Train to the last step also after a checkpoint holds on held-out seeds."""
     trainer: Literal["local", "scheduled"] = "local"
     """`scheduled`: the runs of an iteration are spread over the scheduler's nodes."""
     max_parallel: Annotated[int, Field(ge=0)] = 0
@@ -474,7 +476,7 @@ class LoopConfig(BaseModel):
     videos: bool = True
 
     @model_validator(mode="after")
-    def _every_run_has_a_name_of_its_own(self) -> Self:
+    def _check_run_names(self) -> Self:
         names = [entry.config_id for entry in self.configs]
         for field, values in (("configs", names), ("seeds", self.seeds)):
             if len(set(values)) < len(values):
@@ -482,7 +484,7 @@ class LoopConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _someone_judges(self) -> Self:
+    def _check_judges(self) -> Self:
         if not self.use_code_judge and not self.vlm_model:
             raise ValueError("no judge: set use_code_judge, or name a vlm_model")
         if self.visual_criteria and not self.vlm_model:
@@ -490,7 +492,7 @@ class LoopConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _candidates_can_be_compared(self) -> Self:
+    def _check_candidates(self) -> Self:
         if self.candidates > 1 and not self.use_code_judge:
             raise ValueError("candidates: only code judges them on the way: set use_code_judge")
         return self

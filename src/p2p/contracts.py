@@ -92,7 +92,7 @@ class RewardSpec(Record):
 
     @field_validator("terms", mode="before")
     @classmethod
-    def _listed_terms_have_names(cls, terms: Any) -> Any:
+    def _read_listed_terms(cls, terms: Any) -> Any:
         """The public Prompt2Policy lists them, each with its name and its description."""
         if not isinstance(terms, list) or not all(isinstance(term, dict) for term in terms):
             return terms
@@ -223,7 +223,7 @@ class Criterion(Record):
     episode, and over several episodes the worst of them counts."""
 
     @model_validator(mode="after")
-    def _events_are_counted(self) -> Self:
+    def _check_event(self) -> Self:
         if self.event and (self.comparison != "at_most" or self.threshold < 0):
             raise ValueError(
                 f"event {self.event!r} is counted, so that comparison must be at_most and "
@@ -312,7 +312,7 @@ class Intent(Record):
 
     @field_validator("criteria")
     @classmethod
-    def _ids_are_unique(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+    def _check_criteria(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
         ids = [criterion.id for criterion in criteria]
         if twice := sorted({name for name in ids if ids.count(name) > 1}):
             raise ValueError(f"criteria with the same id: {', '.join(twice)}")
@@ -350,7 +350,7 @@ class SessionConfig(Record):
 
     @field_validator("loop", mode="before")
     @classmethod
-    def _says_nothing_of_the_sandbox(cls, loop: Any) -> Any:
+    def _drop_unsafe_local(cls, loop: Any) -> Any:
         """Drop what folders of earlier versions say: only a command line goes without a sandbox."""
         if isinstance(loop, dict):
             return {name: value for name, value in loop.items() if name != "unsafe_local"}
@@ -358,7 +358,7 @@ class SessionConfig(Record):
 
     @field_validator("prompt")
     @classmethod
-    def _something_is_asked(cls, prompt: str) -> str:
+    def _check_prompt(cls, prompt: str) -> str:
         if not prompt.strip():
             raise ValueError("the prompt is empty: say what the agent should do")
         return prompt
@@ -504,7 +504,7 @@ class JudgmentResult(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _stored_pass_with_tags_is_none(cls, data: Any, info: ValidationInfo) -> Any:
+    def _drop_stored_pass_with_tags(cls, data: Any, info: ValidationInfo) -> Any:
         """Version 0.1.0 wrote passes with failure tags: read from a file, such is no pass."""
         stored = info.mode == "json" and isinstance(data, dict)
         if stored and data.get("passed") and data.get("failure_tags"):
@@ -512,7 +512,7 @@ class JudgmentResult(Record):
         return data
 
     @model_validator(mode="after")
-    def _pass_has_no_failure_tag(self) -> Self:
+    def _check_pass(self) -> Self:
         if self.passed and self.failure_tags:
             raise ValueError(f"passed, with the failure tags {', '.join(self.failure_tags)}")
         return self
@@ -623,12 +623,14 @@ class SessionResult(Record):
 
     status: StatusLiteral
     message: str = ""
+    refused: bool = False
+    """Whether nothing could be made of the prompt, as it is."""
     best_iteration: int | None = None
     run_id: str | None = None
     step: int | None = None
     score: Score | None = None
     confirmed_score: Score | None = None
-    """On held-out seeds; None unless the score passed."""
+    """On unseen episodes; None unless the score passed."""
     unchecked_words: tuple[str, ...] = ()
     """What the prompt asks and no criterion measures; a pass says nothing about it."""
     policy: str | None = None
@@ -797,7 +799,7 @@ class TrainScalars(Record):
 
     @field_validator("values")
     @classmethod
-    def _no_second_step(cls, values: dict[str, float]) -> dict[str, float]:
+    def _check_metric_names(cls, values: dict[str, float]) -> dict[str, float]:
         if taken := {"type", "global_step", "iteration"} & values.keys():
             raise ValueError(f"not metrics: {sorted(taken)}")
         return values

@@ -59,7 +59,7 @@ class EventLog:
                 timestamp=utc_now(),
                 event=event,
                 iteration=iteration,
-                data=_plain(data),
+                data=_to_json_value(data),
                 duration_ms=duration_ms,
             )
             line = redact(json.dumps(record.model_dump(mode="json"), allow_nan=False))
@@ -76,7 +76,7 @@ class EventLog:
         if size != self._size:
             # A line that lacks only its newline has used its number, too.
             lines = lines_backward(self.path, unfinished=True)
-            self._seq = next((e.seq for line in lines if (e := _event(line)) is not None), 0)
+            self._seq = next((e.seq for line in lines if (e := _parse_event(line)) is not None), 0)
         return self._seq
 
 
@@ -146,7 +146,7 @@ def read_event(path: Path, seq: int) -> Event | None:
 def last_event(path: Path) -> Event | None:
     """The newest event; None if there is none yet."""
     lines = lines_backward(path) if path.exists() else ()
-    return next((event for line in lines if (event := _event(line)) is not None), None)
+    return next((event for line in lines if (event := _parse_event(line)) is not None), None)
 
 
 def shorten(value: Any, text: int = SHORT_TEXT, items: int = SHORT_LIST) -> Any:
@@ -171,7 +171,7 @@ def _events_after(path: Path, seq: int, limit: int) -> Iterator[Event]:
             return
         offset = following
         for line in lines:
-            event = _event(line)
+            event = _parse_event(line)
             if event is None or event.seq <= seq:
                 continue
             yield event
@@ -208,13 +208,13 @@ def _first_event_from(path: Path, offset: int, end: int) -> tuple[int, Event | N
         stream.seek(offset)
         stream.readline()  # the rest of a line that starts earlier
         while (start := stream.tell()) < end:
-            event = _event(stream.readline())
+            event = _parse_event(stream.readline())
             if event is not None:
                 return start, event
     return end, None
 
 
-def _event(line: bytes) -> Event | None:
+def _parse_event(line: bytes) -> Event | None:
     record = parse_line(line)
     if record is None:
         return None
@@ -224,7 +224,7 @@ def _event(line: bytes) -> Event | None:
         return None
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """The value as JSON can hold it; NaN and infinity as text, because JSON has no such numbers."""
     if value is None or isinstance(value, bool | str):
         return value
@@ -235,7 +235,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         value = value.model_dump()
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): _to_json_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     return str(value)

@@ -82,6 +82,15 @@ class Settings(BaseSettings):
     )
     """Where simulators with environments of their own are installed."""
 
+    models_dir: AbsolutePath = Field(
+        default_factory=lambda: (
+            Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "prompt2policy" / "models"
+        ),
+        validate_default=True,
+        validation_alias="P2P_MODELS_DIR",
+    )
+    """Where model files given as environments are kept, by what is in them."""
+
     env_path: str = Field(default="", validation_alias="P2P_ENV_PATH")
     """Folders with modules of the user's own environments, separated by colons."""
 
@@ -117,7 +126,7 @@ class Settings(BaseSettings):
         mode="before",
     )  # fmt: skip
     @classmethod
-    def _blank_means_not_set(cls, value: object) -> object:
+    def _read_blank_as_unset(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
 
     def env_folders(self) -> tuple[Path, ...]:
@@ -153,7 +162,7 @@ def home_env_file() -> Path:
 
 
 def file_variables() -> dict[str, str]:
-    """What the `.env` files say; the user's own count more than that of the current folder."""
+    """The variables of the `.env` files; the user's own override the current folder's."""
     named = os.environ.get("P2P_ENV_FILE")
     here = Path.cwd() / ".env"
     variables: dict[str, str] = {}
@@ -223,7 +232,7 @@ def check_name(name: str) -> str:
 
 
 def session_path(session_id: str) -> Path:
-    """Where a session lies below a runs folder; raises ValueError for an id that leads out of it.
+    """The path of a session below a runs folder; raises ValueError for an id that leaves it.
 
     A case of a benchmark, `bm_..._case7`, lies inside the benchmark: `bm_.../case7`.
     """

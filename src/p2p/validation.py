@@ -18,7 +18,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def field_error(field: str, message: str) -> ValidationError:
-    """What a record's own check would raise about a field, for checks that no record can do."""
+    """The error that a record raises about a field, for checks outside of records."""
     # As a value, a message may hold braces.
     reason = PydanticCustomError("value_error", "{message}", {"message": message})
     return ValidationError.from_exception_data(
@@ -33,7 +33,7 @@ def describe_errors(
     known: Iterable[str] = (),
     formats: Mapping[str, str] | None = None,
 ) -> str:
-    """What is wrong, in one line: `field: message; field: message`.
+    """Describe a validation error in one line: `field: message; field: message`.
 
     `names` are what the reader calls the fields, such as flags. `known` are the fields that there
     are, one of which is suggested in place of an unknown one. `formats` say what a text may be, in

@@ -1,11 +1,11 @@
 """Train language policies by self-play.
 
-`unstable.Tracker`, `unstable.StepBuffer` and the other parts of a run are Ray actors, made from the
-plain classes of their modules when they are first asked for; nothing heavy is loaded before.
+    import unstable
+    run = unstable.train(game="Nim-v0-train", updates=30)
+    run.evaluate()
 
-    import ray, unstable
-    ray.init(namespace="unstable")
-    tracker = unstable.Tracker.options(name="Tracker").remote(run_name="demo")
+`unstable.Tracker`, `unstable.StepBuffer` and the other parts of a run are Ray actors, made from the
+plain classes of their modules when they are first used. Importing this package loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ if _program in ("unstable", "unstable-terminal"):
     os.environ["PYTHONSAFEPATH"] = "1"
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unstable.interface import Run as Run
+    from unstable.interface import load as load
+    from unstable.interface import train as train
 
 __version__ = "0.1.0"
 
@@ -37,7 +42,7 @@ ACTORS = {
     "Tracker": "unstable.trackers",
     "VLLMActor": "unstable.actor",
 }
-"""Ray actors, and the modules that have their classes."""
+"""Ray actors, and the modules of their plain classes."""
 
 PLAIN = {
     "AgentSpec": "unstable.core",
@@ -47,12 +52,15 @@ PLAIN = {
     "ExplorationTracker": "unstable.core",
     "Opponent": "unstable.core",
     "PlaySpec": "unstable.core",
+    "Run": "unstable.interface",
     "Step": "unstable.core",
     "TaskMeta": "unstable.core",
     "TerminalInterface": "unstable.terminal_interface",
     "Trajectory": "unstable.core",
+    "load": "unstable.interface",
+    "train": "unstable.interface",
 }
-"""Classes to be used as they are."""
+"""Classes and functions, and their modules."""
 
 MODULES = ("algorithms", "engines", "games", "learners", "reward_transformations", "utils")
 
@@ -60,37 +68,19 @@ __all__ = sorted((*ACTORS, *PLAIN, *MODULES, "__version__"))  # noqa: PLE0605 - 
 
 
 def __getattr__(name: str) -> Any:
-    if name in ACTORS:
-        import ray
-
-        plain = getattr(importlib.import_module(ACTORS[name]), name)
-        options = getattr(plain, "RAY_OPTIONS", {})  # what an actor needs unless told otherwise
-        value = ray.remote(**options)(plain) if options else ray.remote(plain)
-        _carry(value, getattr(plain, "CARRIED", {}))
-    elif name in PLAIN:
-        value = getattr(importlib.import_module(PLAIN[name]), name)
-    elif name in MODULES:
-        value = importlib.import_module(f"{__name__}.{name}")
+    """Load a public name when it is first used."""
+    if name in MODULES:
+        value: Any = importlib.import_module(f"{__name__}.{name}")
+    elif name in ACTORS or name in PLAIN:
+        value = getattr(importlib.import_module({**ACTORS, **PLAIN}[name]), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ACTORS:
+        from unstable.utils.handles import make_actor_class
+
+        value = make_actor_class(value)
     globals()[name] = value
     return value
-
-
-def _carry(actor_class: Any, attributes: dict[str, str]) -> None:
-    """Give new actors what is set on the class here: their own process loads it anew."""
-    if not attributes:
-        return
-    # What `remote` and `options(...).remote` have in common.
-    start = actor_class._remote  # noqa: SLF001
-
-    def start_with_attributes(
-        args: Any = None, kwargs: dict[str, Any] | None = None, **options: Any
-    ) -> Any:
-        carried = {argument: getattr(actor_class, name) for name, argument in attributes.items()}
-        return start(args=args, kwargs=carried | (kwargs or {}), **options)
-
-    actor_class._remote = start_with_attributes  # noqa: SLF001
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Actors: an engine each, with a name; and the pool that restarts those that die."""
+"""Actors, each with an inference engine, and the pool that restarts actors that die."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 from unstable.engines import Completion, EngineError, Sampling, make_engine
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
-from unstable.utils.handles import call_within, inside_ray_actor, send
+from unstable.utils.handles import call_within, inside_ray_actor, make_actor_class, send
 from unstable.utils.logging import setup_logger
 
 REPORT_SECONDS = 5.0
@@ -61,7 +61,7 @@ class VLLMActor:
         self.tokenizer = _tokenizer(self.engine, cfg)
         self._adapters = AdapterCache(adapters)
         self._counts: deque[tuple[float, float]] = deque(maxlen=256)
-        self._gpu_ids = _gpu_ids()
+        self._gpu_ids = _list_gpus()
         self._report_task: asyncio.Task[None] | None = None
         if cfg.get("log_dir") and inside_ray_actor():
             setup_logger(name, cfg["log_dir"])
@@ -100,7 +100,7 @@ class VLLMActor:
     async def score(
         self, prompt: str, answers: Sequence[str], lora_path: str | None = None
     ) -> list[float]:
-        """How likely each answer is at temperature 1, as a whole and with nothing after it: 0 to 1.
+        """Return the probability of each answer at temperature 1, as a whole answer.
 
         Raises:
             EngineError: the engine cannot say, or the adapter cannot be had.
@@ -119,7 +119,7 @@ class VLLMActor:
         return self.name
 
     def stats(self) -> dict[str, float]:
-        """`queued`, `running`, `tokens` generated so far, and `tok_s`."""
+        """Return `queued`, `running`, `tokens` generated so far, and `tok_s`."""
         return {**self.engine.stats(), "tok_s": self._tok_rate()}
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class VLLMActor:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _tok_rate(self, window: float = 2.0) -> float:
-        """Tokens per second over the last `window` seconds; 0 when asked for the first time."""
+        """Return tokens per second over the last `window` seconds; 0 at the first call."""
         now, tokens = time.monotonic(), self.engine.stats()["tokens"]
         self._counts.append((now, tokens))
         # Of what is older than the window the newest: a report every five seconds is enough.
@@ -152,7 +152,7 @@ class VLLMActor:
             self._report_task = asyncio.create_task(self._report_loop())
 
     async def _report_loop(self) -> None:
-        """Tell the tracker how it goes, for as long as the event loop runs."""
+        """Report to the tracker every few seconds, for as long as the event loop runs."""
         self._tok_rate()  # counting begins; a rate needs a second look
         while True:
             await asyncio.sleep(REPORT_SECONDS)
@@ -167,7 +167,7 @@ class VLLMActor:
 
 
 class AdapterCache:
-    """Finds adapters here, or fetches them from the model pool into a folder of its own."""
+    """Finds adapters on this machine, or fetches them from the model pool."""
 
     def __init__(self, pool: ModelPool | None) -> None:
         self._pool = pool
@@ -175,7 +175,7 @@ class AdapterCache:
         self._fetched: dict[str, asyncio.Future[str]] = {}
 
     async def local(self, path: str) -> str:
-        """The folder of an adapter on this machine.
+        """Return the folder of an adapter on this machine, fetching it if needed.
 
         Raises:
             EngineError: it is neither here nor to be had.
@@ -233,8 +233,8 @@ def _tokenizer(engine: Any, cfg: Mapping[str, Any]) -> Any:
     return AutoTokenizer.from_pretrained(cfg["model_name"])
 
 
-def _gpu_ids() -> list[int | str]:
-    """The GPUs Ray gave this actor, or all that are to be seen."""
+def _list_gpus() -> list[int | str]:
+    """Return the GPUs that Ray gave this actor, or all visible ones."""
     import torch
 
     if not torch.cuda.is_available():
@@ -251,9 +251,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 PING_TIMEOUT = 30.0
-"""Seconds for an actor to say that it lives, when an answer of it is overdue."""
+"""Seconds for an actor to answer a ping, when an answer of it is overdue."""
 CLOSE_TIMEOUT = 10.0
-"""Seconds for an actor to put away what it has, before it is killed."""
+"""Seconds for an actor to close, before it is killed."""
 
 
 @dataclass(frozen=True)
@@ -265,11 +265,11 @@ class Timeouts:
 
 
 class NoActorLeftError(RuntimeError):
-    """Nobody is there to generate, and nobody will be."""
+    """All actors have died and no restarts are left."""
 
 
 class ActorPool:
-    """Gives each game a line to one of the actors, round robin.
+    """Assigns games to actors, round robin.
 
     `make` makes the actor of a slot anew after it died, `restarts` times all slots together;
     without it, dead ones stay away.
@@ -288,7 +288,7 @@ class ActorPool:
         self.timeouts = timeouts or Timeouts()
         self.deaths = 0
         self._slots: list[VLLMActor | None] = list(actors)
-        """By slot; None where nobody lives."""
+        """By slot; None where the actor has died."""
         self._make = make
         self._restarts_left = restarts if make is not None else 0
         self._starting: dict[int, asyncio.Task[None]] = {}
@@ -296,7 +296,7 @@ class ActorPool:
         self._last_error: BaseException | None = None
 
     def client(self) -> ActorClient:
-        """The way to an actor for one game: the next in turn."""
+        """Return the client of one game; games are assigned to actors round robin."""
         self._turn = (self._turn + 1) % len(self._slots)
         return ActorClient(self, self._turn)
 
@@ -309,22 +309,22 @@ class ActorPool:
         return self._slots[0]
 
     async def ready(self) -> None:
-        """Return when every actor answers.
+        """Wait until every actor answers.
 
         Raises:
             NoActorLeftError: one did not start in time, or failed to.
         """
         for slot, actor in enumerate(self._slots):
-            assert actor is not None  # nobody was marked dead before the first game
+            assert actor is not None  # none is marked dead before the first game
             try:
                 await call_within(self.timeouts.start, actor.ping)
-            except dead_errors(TimeoutError) as error:
-                late = f"no sign of life in {self.timeouts.start:g} s; is there a GPU free for it?"
+            except list_dead_errors(TimeoutError) as error:
+                late = f"no answer in {self.timeouts.start:g} s; is there a GPU free for it?"
                 why = late if isinstance(error, TimeoutError) else error
                 raise NoActorLeftError(f"actor {slot} did not start: {why}") from error
 
     async def actor(self, slot: int) -> tuple[int, VLLMActor]:
-        """A living actor: that of the slot, or the next one; waits for one that is starting.
+        """Return a living actor: of the slot, or the next one; wait for one that is starting.
 
         Raises:
             NoActorLeftError: there is none.
@@ -343,7 +343,7 @@ class ActorPool:
             )  # each ends within timeouts.start
 
     def mark_dead(self, slot: int, actor: VLLMActor, error: BaseException) -> None:
-        """Take out an actor that does not answer any more, and have another started."""
+        """Remove an actor that does not answer any more, and start another."""
         if self._slots[slot] is not actor:
             return  # another game has noticed before
         self._slots[slot] = None
@@ -358,7 +358,7 @@ class ActorPool:
     async def is_alive(self, actor: VLLMActor) -> bool:
         try:
             await call_within(PING_TIMEOUT, actor.ping)
-        except dead_errors(TimeoutError):
+        except list_dead_errors(TimeoutError):
             return False
         return True
 
@@ -368,7 +368,7 @@ class ActorPool:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for actor in filter(None, self._slots):
-            with contextlib.suppress(*dead_errors(TimeoutError)):
+            with contextlib.suppress(*list_dead_errors(TimeoutError)):
                 await call_within(CLOSE_TIMEOUT, actor.close)
             _kill(actor)
 
@@ -385,7 +385,7 @@ class ActorPool:
         actor = self._make(slot)
         try:
             await call_within(self.timeouts.start, actor.ping)
-        except dead_errors(TimeoutError, EngineError) as error:
+        except list_dead_errors(TimeoutError, EngineError) as error:
             _LOG.error("actor %d could not be started again: %s", slot, error)
             self._last_error = error
             _kill(actor)
@@ -395,7 +395,7 @@ class ActorPool:
 
 
 class ActorClient:
-    """One game's way to the actors: it keeps to one of them as long as that lives."""
+    """Sends one game's requests to an actor, and to another one if it dies."""
 
     def __init__(self, pool: ActorPool, slot: int) -> None:
         self._pool, self._slot = pool, slot
@@ -403,16 +403,16 @@ class ActorClient:
     async def generate(
         self, prompt: str | Sequence[int], adapter: str | None, seed: int
     ) -> Completion:
-        """An answer; a dead actor's request is put to the next one, with the same seed.
+        """Return an answer; if the actor dies, ask the next one with the same seed.
 
         Raises:
             EngineError: the request cannot be answered.
-            NoActorLeftError: nobody is there to answer it.
+            NoActorLeftError: no actor is left to answer it.
         """
         return await self._ask(lambda actor: actor.generate, prompt, adapter, seed=seed)
 
     async def score(self, prompt: str, answers: Sequence[str], adapter: str | None) -> list[float]:
-        """How likely each answer is; raises as `generate` does."""
+        """Return the probability of each answer at temperature 1, as a whole answer."""
         return await self._ask(lambda actor: actor.score, prompt, answers, adapter)
 
     async def _ask(
@@ -431,20 +431,20 @@ class ActorClient:
                     late = f"actor {self._slot}: no answer in {pool.timeouts.request:g} s"
                     raise EngineError(late) from error
                 pool.mark_dead(self._slot, actor, error)
-            except dead_errors() as error:
+            except list_dead_errors() as error:
                 pool.mark_dead(self._slot, actor, error)
             else:
                 return answer
 
 
-def dead_errors(*others: type[BaseException]) -> tuple[type[BaseException], ...]:
-    """What calling a dead actor raises, and others; nothing does where Ray is not in use."""
+def list_dead_errors(*others: type[BaseException]) -> tuple[type[BaseException], ...]:
+    """Return the errors that calling a dead actor raises, and `others`."""
     module = sys.modules.get("ray.exceptions")
     return others if module is None else (module.RayActorError, *others)
 
 
 def _kill(actor: Any) -> None:
-    """End what may still hold a GPU. Objects of this process hold nothing that can be taken."""
+    """Kill a Ray actor, which may hold a GPU; an object of this process is left alone."""
     if hasattr(actor, "_actor_id"):
         import ray
 
@@ -458,7 +458,7 @@ def start_actors(
     model_pool: ModelPool,
     timeouts: Timeouts,
 ) -> ActorPool:
-    """Ray actors from within a Ray actor, each with a GPU where there are any; else one, here.
+    """Start Ray actors from within a Ray actor, each with a GPU if there are any; else one here.
 
     Raises:
         ValueError: there are fewer GPUs than actors.
@@ -468,16 +468,16 @@ def start_actors(
         return ActorPool([actor], timeouts=timeouts)
     import ray
 
-    import unstable
-
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     gpus = int(resources.get("GPU", 0))
     if 0 < gpus < num_actors:
         raise ValueError(f"num_actors is {num_actors}, but the cluster has {gpus} GPUs")
 
+    actor_class = make_actor_class(VLLMActor)
+
     def make(slot: int) -> VLLMActor:
         # No CPU beside the GPU: an engine waits for its GPU, and cores may be fewer than engines.
-        actor: VLLMActor = unstable.VLLMActor.options(num_cpus=0, num_gpus=1 if gpus else 0).remote(
+        actor: VLLMActor = actor_class.options(num_cpus=0, num_gpus=1 if gpus else 0).remote(
             dict(config), tracker=tracker, name=f"actor-{slot}", adapters=model_pool
         )
         return actor

@@ -1,4 +1,4 @@
-"""Steps on their way from finished games to the learner."""
+"""The step buffer, from finished games to training batches."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ LOSSES = ("evicted", "cleared", "transformed")
 """Why steps do not leave by a batch: no room, `clear`, a transform of the batch left them out."""
 
 
-def take(items: list[Any], rng: random.Random) -> Any:
-    """Remove a random item: the last one moves into its place, so nothing is searched or shifted.
+def pop_random(items: list[Any], rng: random.Random) -> Any:
+    """Remove a random item; the last one takes its place, so nothing is shifted.
 
     The order in the list has no meaning for what is drawn from it.
     """
@@ -52,7 +52,7 @@ STRATEGIES = ("random", "episodes", "groups")
 
 
 class Units:
-    """Steps that leave together: single ones, whole games, or `group_size` games of a `Step.group`.
+    """Steps by the unit they are drawn in: steps, games, or `group_size` games of a `Step.group`.
 
     A group can be drawn when its last game is over, whether that brought steps or not, each seat's
     steps by themselves. Of groups that wait for games none is evicted.
@@ -71,7 +71,7 @@ class Units:
         """By group, how many of its games are over."""
 
     def add(self, trajectories: Sequence[list[Step]], group: str) -> None:
-        """Take what our seats did in a game of a group: nothing, where they never moved."""
+        """Add the learner's steps of a game of a group; empty where it never moved."""
         if self.group_size == 1:
             for trajectory in trajectories:
                 self._append(trajectory)
@@ -108,12 +108,12 @@ class Units:
         self.size += len(trajectory)
 
     def draw(self, steps: int, rng: random.Random) -> list[Step]:
-        """Take at least so many steps out, uniformly, without replacement."""
+        """Remove at least so many steps, uniformly, without replacement."""
         drawn: list[Step] = []
         if self.single:
-            drawn = [take(self.units, rng) for _ in range(min(steps, self.size))]
+            drawn = [pop_random(self.units, rng) for _ in range(min(steps, self.size))]
         while len(drawn) < steps and self.units:
-            drawn += take(self.units, rng)
+            drawn += pop_random(self.units, rng)
         self.size -= len(drawn)
         return drawn
 
@@ -125,23 +125,23 @@ class Units:
 
     def state_dict(self) -> dict[str, Any]:
         if self.single:
-            return {"steps": _plain(self.units)}
+            return {"steps": _to_dicts(self.units)}
         return {
-            "whole": [_plain(unit) for unit in self.units],
+            "whole": [_to_dicts(unit) for unit in self.units],
             "waiting": {
-                name: [_plain(game) for game in group] for name, group in self._waiting.items()
+                name: [_to_dicts(game) for game in group] for name, group in self._waiting.items()
             },
             "games": dict(self._games),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self.single:
-            self.units = _steps(state["steps"])
+            self.units = _to_steps(state["steps"])
             self.size = len(self.units)
             return
-        self.units = [_steps(unit) for unit in state["whole"]]
+        self.units = [_to_steps(unit) for unit in state["whole"]]
         self._waiting = {
-            name: [_steps(game) for game in group] for name, group in state["waiting"].items()
+            name: [_to_steps(game) for game in group] for name, group in state["waiting"].items()
         }
         # Without the games: of a version that counted trajectories.
         games = state.get("games") or {name: len(group) for name, group in self._waiting.items()}
@@ -149,12 +149,12 @@ class Units:
         self.size = sum(map(len, self.units))
 
 
-def _plain(steps: Iterable[Step]) -> list[dict[str, Any]]:
+def _to_dicts(steps: Iterable[Step]) -> list[dict[str, Any]]:
     # Not `asdict`: it would copy every token id by itself.
     return [{name: getattr(step, name) for name in _FIELDS} for step in steps]
 
 
-def _steps(plain: Iterable[Mapping[str, Any]]) -> list[Step]:
+def _to_steps(plain: Iterable[Mapping[str, Any]]) -> list[Step]:
     steps = [Step(**step) for step in plain]
     for step in steps:  # JSON has no tuples: what was empty is again as it was
         step.prompt_ids = step.prompt_ids or ()
@@ -167,7 +167,7 @@ CSV_COLUMNS = ("pid", "obs", "act", "reward", "env_id", "step_info")
 
 
 class StepBuffer:
-    """Keeps at most `max_buffer_size` steps and gives random batches of them away.
+    """Keeps at most `max_buffer_size` steps, and gives random batches of them to the learner.
 
     Args:
         max_buffer_size: how many steps are kept; beyond, some chosen uniformly are dropped.
@@ -235,7 +235,7 @@ class StepBuffer:
         player_ids: Sequence[int] = (),
         group: str = "",
     ) -> None:
-        """Take a game that several seats of ours played; its rewards are transformed once.
+        """Add a game in which the learner had several seats; its rewards are transformed once.
 
         Given one by one, the game would count several times in every baseline. A game of a `group`
         (else that of its first trajectory) that brought nothing has no trajectories: the group
@@ -248,7 +248,7 @@ class StepBuffer:
             for index, trajectory in enumerate(trajectories):
                 if trajectory.actions:
                     player_id = player_ids[index] if player_ids else trajectory.pid[0]
-                    steps.append(self._steps(trajectory, player_id, env_id, final))
+                    steps.append(self._make_steps(trajectory, player_id, env_id, final))
                     self._episodes += 1
         self._received += sum(map(len, steps))
         if trajectories or group:
@@ -257,7 +257,7 @@ class StepBuffer:
 
     @locked
     def complete_groups(self) -> None:
-        """Make do with the games that there are: those that groups wait for will not come."""
+        """Complete groups with the games they have: the missing ones will not come."""
         self._store.complete_all()
         self._evict()
 
@@ -270,7 +270,7 @@ class StepBuffer:
     def get_batch(
         self, batch_size: int, *, whole_games: bool = False, whole_groups: bool = False
     ) -> list[Step]:
-        """Take steps out, chosen uniformly without replacement.
+        """Remove and return steps, chosen uniformly without replacement.
 
         Whole episodes or groups where those are kept: then the batch has them one after the other,
         each in order, and may be longer by what the last one has too much.
@@ -295,7 +295,7 @@ class StepBuffer:
         self._lost["transformed"] += max(0, count - len(batch))
         if self._writer is not None and self._folder is not None:
             path = self._folder / f"train_data_step_{self._batches}.csv"
-            rows = [_row(step) for step in batch]  # now: the learner may change its steps
+            rows = [_make_row(step) for step in batch]  # now: the learner may change its steps
             self._writer.put(lambda: write_training_data_to_file(rows, path))
         self._batches += 1
         if self._tracker is not None:
@@ -317,7 +317,7 @@ class StepBuffer:
         self._store.clear()
 
     def stop(self, reason: str = "") -> None:
-        """End collection; what is here can still be drawn. The first reason is kept."""
+        """End collection; steps can still be drawn. The first reason is kept."""
         if self.collect:
             self._stop_reason = reason
         self.collect = False
@@ -326,11 +326,11 @@ class StepBuffer:
         return self._stop_reason
 
     def stopped(self) -> bool:
-        """Whether collection has ended, rather than paused."""
+        """Return whether collection has ended, rather than paused."""
         return not self.collect
 
     def continue_collection(self) -> bool:
-        """Whether new games should be started: collection has not ended, and there is room."""
+        """Return whether to start new games: collection has not ended, and there is room."""
         return self.collect and (not self.back_pressure or self.room() > 0)
 
     def stats(self) -> dict[str, int]:
@@ -346,7 +346,7 @@ class StepBuffer:
         }
 
     def flush(self) -> None:
-        """Return when every batch so far is on disk, or has failed to get there."""
+        """Wait until every batch so far is on disk, or has failed to be written."""
         if self._writer is not None:
             self._writer.flush()
 
@@ -388,7 +388,7 @@ class StepBuffer:
         self._lost = Counter({name: state.get(name, 0) for name in LOSSES})
         self.collect, self._stop_reason = True, ""
 
-    def _steps(
+    def _make_steps(
         self, trajectory: Trajectory, player_id: int, env_id: str, final: dict[int, float]
     ) -> list[Step]:
         steps = []
@@ -423,7 +423,7 @@ def write_training_data_to_file(rows: Sequence[Sequence[Any]], path: Path) -> No
     write_whole(path, text.getvalue())
 
 
-def _row(step: Step) -> tuple[Any, ...]:
+def _make_row(step: Step) -> tuple[Any, ...]:
     return (step.pid, step.obs, step.act, step.reward, step.env_id, step.step_info)
 
 
@@ -440,7 +440,7 @@ def _as_stack(kind: type[C], transform: Any) -> C:
 
 
 LONGEST_WAIT = 0.2
-"""Seconds between two looks at a buffer that has too little."""
+"""Most seconds between polls of a buffer that has too little."""
 
 
 @dataclass
@@ -467,7 +467,7 @@ class BatchSource:
             )
 
     def wait(self, batch_size: int, step: int) -> None:
-        """Return when there is enough data; of a buffer that was stopped, one batch is enough.
+        """Wait for enough data; of a stopped buffer, one batch is enough.
 
         Raises:
             RuntimeError: the buffer was stopped and has less.
@@ -501,7 +501,7 @@ class BatchSource:
         return math.ceil(batch_size * self.delay * self.num_learners)
 
     def _is_stale(self, one: Step, step: int) -> bool:
-        """Text of players that are no policy has no age; the base model is as old as the run."""
+        """Return whether a step's policy is too old; the base model is as old as the run."""
         if self.max_staleness is None or not getattr(one, "completion_ids", ()):
             return False
         return step - max(one.version, 0) > self.max_staleness

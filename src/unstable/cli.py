@@ -7,15 +7,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from unstable.commands import CommandError, CommandGroup, complain, print_json
+from unstable.commands import CommandError, CommandGroup, UsageError, complain, print_json
 from unstable.commands.evaluate import evaluate
-from unstable.commands.models import tiny
 from unstable.commands.play import games, play
-from unstable.commands.train import resume, train
+from unstable.commands.train import resume, tiny, train
 from unstable.commands.watch import terminal, watch
 
 app = typer.Typer(
@@ -29,8 +28,8 @@ app = typer.Typer(
 )
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Training": (train, resume, tiny),
-    "Looking": (watch, terminal, evaluate),
-    "Playing": (play, games),
+    "Results": (watch, terminal, evaluate),
+    "Games": (play, games),
 }
 NAMES: dict[Callable[..., None], str] = {evaluate: "eval"}
 for panel, commands in PANELS.items():
@@ -64,36 +63,46 @@ def options(
 
       unstable train                a small model learns TicTacToe on one CPU core
       unstable watch RUN            the status of a run
-      unstable play RUN             play against what it has become
+      unstable play RUN             play against its newest checkpoint
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: whatever goes wrong as it may is one line, not a traceback.
+    """Run the command line; an expected error is one line, not a traceback.
 
-    Exit status: 0 done, 1 it failed, 2 bad arguments or files, 130 interrupted.
+    Exit status: 0 completed, 1 failed, 2 bad arguments or files, 130 interrupted.
     """
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app(args=command_line, prog_name="unstable")
     except CommandError as error:
-        if "--json" in command_line:
-            print_json({"error": str(error)})
-        complain(error)
-        sys.exit(error.status)
+        _fail(error, command_line)
+    except ValueError as error:
+        from unstable.config import ConfigError
+
+        if not isinstance(error, ConfigError):
+            raise
+        _fail(UsageError(error), command_line)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
+def _fail(error: CommandError, command_line: Sequence[str]) -> NoReturn:
+    if "--json" in command_line:
+        print_json({"error": str(error)})
+    complain(error)
+    sys.exit(error.status)
+
+
 def terminal_main() -> None:
-    """Entry point of `unstable-terminal`: the same as `unstable terminal`."""
+    """Run `unstable terminal`; entry point of `unstable-terminal`."""
     main(["terminal", *sys.argv[1:]])
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
-    """To be terminated is to be interrupted: children end, temporary files go."""
-    # It may strike within a task that nobody asks what became of it, and asyncio would tell.
+    """Treat SIGTERM as an interrupt: children end, temporary files are removed."""
+    # It may end a task that nobody awaits; asyncio would log that.
     logging.getLogger("asyncio").disabled = True
     raise KeyboardInterrupt(signal.Signals(number).name)
 

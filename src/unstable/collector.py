@@ -15,10 +15,10 @@ from unstable.core import EpisodeResult, PlaySpec, Trajectory
 from unstable.engines import EngineError, Sampling
 from unstable.episodes import (
     PlayerFactory,
-    learner_seats,
+    compute_exploitability,
+    find_learner_seats,
+    find_tokenizer,
     play_episode,
-    policy_exploitability,
-    tokenizer_of,
 )
 from unstable.evaluation import Evaluation
 from unstable.games import GameError
@@ -28,31 +28,31 @@ from unstable.matchmaking import Env, Episode, GamesInFlight, Job, Matchmaker
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.utils.handles import call_within, inside_ray_actor, send
-from unstable.utils.logging import is_news, one_line, setup_logger
+from unstable.utils.logging import is_power_of_ten, setup_logger, summarize_error
 from unstable.utils.plugins import load_plugins
 from unstable.utils.templates import add_templates
-from unstable.writers import transcript
+from unstable.writers import make_transcript
 
 _LOG = logging.getLogger(__name__)
 POLL = 0.2
-"""Seconds after which the buffer is asked again, when nothing else happens."""
+"""Seconds between polls of the buffer, when nothing else happens."""
 REPORT_SECONDS = 10.0
 PART_TIMEOUT = 120.0
 """Seconds for the buffer to answer."""
 SETTLE_EVERY = 128
-"""Games after which the tracker is waited for, so that calls cannot pile up."""
+"""Games after which to wait for the tracker, so that calls cannot pile up."""
 TRANSCRIBED = 32
-"""Training games of each checkpoint that people can look at later, the first ones."""
+"""Training games of each checkpoint that are transcribed, the first ones."""
 TRAINING_COUNTS = ("games", "failed", "filtered", "turns", "invalid")
 LOSSES = ("lost_failed", "lost_filtered", "lost_unfinished")
 """Why steps do not reach the buffer: their game failed, was filtered, or was dropped."""
 COUNTS = (*TRAINING_COUNTS, "eval_games", "eval_failed", "dropped", "steps", *LOSSES)
 FAILURES = (GameError, EngineError)
-"""What may happen to a game without ending the run."""
+"""Errors of a game that do not end the run."""
 
 
 class CollectionError(RuntimeError):
-    """Game after game fails; the message has the last reason."""
+    """Too many games failed in a row; the message has the last reason."""
 
 
 class Collector:
@@ -152,7 +152,7 @@ class Collector:
     # --- a given number of games --------------------------------------------------------------
 
     async def play(self, games: int, num_workers: int = 256) -> dict[str, int]:
-        """Play training games, in place of each that fails another one.
+        """Play training games, and another one for each that fails.
 
         Results go to buffer, pool and tracker in the order of the games.
 
@@ -212,14 +212,14 @@ class Collector:
         return rows
 
     async def _exploitability(self, uid: str, env: Env) -> float | None:
-        """Of a checkpoint's policy; None: it cannot be computed."""
+        """Compute the exploitability of a checkpoint; None: it cannot be computed."""
         env_id, _, template = env
         if not self.compact_views or self.error_allowance:
             return None
         assert self._factory is not None
         agent = await self.matches.agent(uid, template)
         try:
-            gained = await policy_exploitability(env_id, agent, self._factory)
+            gained = await compute_exploitability(env_id, agent, self._factory)
         except EngineError as error:
             _LOG.warning("no exploitability of %s in %s: %s", uid, env_id, error)
             return None
@@ -250,7 +250,7 @@ class Collector:
     # --- without end --------------------------------------------------------------------------
 
     async def collect(self, num_workers: int, num_eval_workers: int = 0) -> dict[str, int]:
-        """Keep so many training and evaluation games in flight until the buffer is stopped.
+        """Keep training and evaluation games in flight until the buffer is stopped.
 
         While the buffer is full no training game is started. Games that are in flight at the end
         are dropped. After `finish` it also ends by itself.
@@ -283,21 +283,21 @@ class Collector:
         except Exception as error:
             _LOG.exception("collection ended")
             # Who waits for data has to learn that none will come.
-            send(self._buffer.stop, one_line(error))
+            send(self._buffer.stop, summarize_error(error))
             raise
         finally:
             await self._drop()
         return dict(self.counts)
 
     def finish(self) -> None:
-        """Have `collect` train no more, play what the newest checkpoint's evaluation lacks, end."""
+        """Make `collect` stop training games, complete the newest evaluation, and end."""
         self._finishing = True
 
     async def _top_up(self, num_workers: int, num_eval_workers: int) -> None:
-        """Fill the places that are free now.
+        """Start games in the places that are free now.
 
-        Not those that become free meanwhile: where games end as fast as opponents are drawn, nobody
-        would look at the games that have ended.
+        Not those that become free meanwhile: where games end as fast as opponents are drawn, it
+        would never handle the games that have ended.
         """
         uid = await self.matches.current()
         if self._finishing:
@@ -353,7 +353,7 @@ class Collector:
         )
 
     def _is_transcribed(self, job: Job) -> bool:
-        """Whether people can look at this game later: evaluation, and some of training.
+        """Return whether people can look at this game later: evaluation, and some of training.
 
         Which ones is decided at the start of games, so that short ones are not preferred.
         """
@@ -366,7 +366,7 @@ class Collector:
         return games < TRANSCRIBED
 
     def _handle_finished(self, ref: Episode) -> tuple[Job, BaseException | None]:
-        """Take a game that is over out of the table, and hand on what came of it."""
+        """Remove a finished game from flight, and pass on its result or failure."""
         job, failure = self.flight.take(ref), ref.exception()
         if failure is not None and not isinstance(failure, FAILURES):
             raise failure
@@ -384,7 +384,7 @@ class Collector:
         self.counts["turns"] += result.num_turns
         self.counts["invalid"] += result.traj.ended_by_invalid is not None
         self._push_transcript(job, result, self.counts["games"])
-        seats = _played_seats(job.spec, result)
+        seats = _find_played_seats(job.spec, result)
         learning = self._learning_seats(seats)
         env_id, group = job.spec.env_id, job.spec.group
         taught = sum(len(trajectory.actions) for trajectory in learning.values())
@@ -403,7 +403,7 @@ class Collector:
         self._push_outcome(job, result)
 
     def _learning_seats(self, seats: Mapping[int, Trajectory]) -> dict[int, Trajectory]:
-        """Those to learn from.
+        """Return the seats to learn from.
 
         With the filter, a seat whose game another's invalid move ended has nothing to learn from
         it; of a mirror game, the seat that made the move does.
@@ -424,7 +424,7 @@ class Collector:
 
     def _push_transcript(self, job: Job, result: EpisodeResult, number: int) -> None:
         if result.moves and self._tracker is not None:
-            record = transcript(job.spec, job.meta, result, number)
+            record = make_transcript(job.spec, job.meta, result, number)
             send(self._tracker.add_transcript, record)
 
     def _post_eval(self, job: Job, result: EpisodeResult) -> None:
@@ -449,7 +449,7 @@ class Collector:
             if job.spec.group:  # it has to do with the others
                 send(self._buffer.add_game, [], job.spec.env_id, (), job.spec.group)
         self._last_failure = f"{job.spec.env_id}, seed {job.spec.seed}: {failure}"
-        loud = is_news(self.counts[kind])
+        loud = is_power_of_ten(self.counts[kind])
         _LOG.log(
             logging.WARNING if loud else logging.DEBUG,
             "%s game %d: %s", kind, self.counts[kind], self._last_failure,
@@ -472,7 +472,7 @@ class Collector:
         self._report()
 
     async def _settle(self) -> None:
-        """Return when the tracker has dealt with all calls so far."""
+        """Wait until the tracker has handled all calls so far."""
         if self._tracker is not None:
             await call_within(PART_TIMEOUT, self._tracker.log_scalars, {})
 
@@ -503,7 +503,7 @@ class Collector:
         }
 
     def checkpoints_in_use(self) -> list[str]:
-        """Those that games in flight are played with."""
+        """Return the checkpoints that games in flight are played with."""
         return sorted({*self.flight.models(), *self._solving.values()})
 
     def state_dict(self) -> dict[str, Any]:
@@ -547,7 +547,7 @@ class Collector:
         await actors.ready()
         tokenizer = self._tokenizer
         if tokenizer is None:
-            tokenizer = tokenizer_of(actors, self.vllm_config.get("model_name"))
+            tokenizer = find_tokenizer(actors, self.vllm_config.get("model_name"))
         factory = PlayerFactory(actors, tokenizer, self.vllm_config)
         if any(num_players > 1 for _, num_players, _ in self.matches.evaluation_envs):
             for name in self.matches.evaluation_opponents:
@@ -556,14 +556,14 @@ class Collector:
         _LOG.info("%d engines play, %d games at once", actors.alive, num_workers)
 
 
-def _played_seats(spec: PlaySpec, result: EpisodeResult) -> dict[int, Trajectory]:
-    """The seats that the learner's policy had, the learner's own first."""
-    others = [seat for seat in learner_seats(spec) if seat != spec.player_id]
+def _find_played_seats(spec: PlaySpec, result: EpisodeResult) -> dict[int, Trajectory]:
+    """Return the seats that the learner's policy had, the learner's own first."""
+    others = [seat for seat in find_learner_seats(spec) if seat != spec.player_id]
     return {spec.player_id: result.traj} | dict(zip(others, result.others, strict=True))
 
 
 def _check_sampling(samplings: Sequence[Sampling]) -> None:
-    """Refuse to train on answers whose log-probabilities the learner cannot say."""
+    """Refuse to train on answers whose log-probabilities the learner cannot compute."""
     for sampling in samplings:
         if sampling.top_p < 1.0:
             raise ValueError(
@@ -578,7 +578,7 @@ def _check_sampling(samplings: Sequence[Sampling]) -> None:
 
 
 def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves: int) -> None:
-    """Find out now, not after a night, what these games do not have."""
+    """Refuse games that lack what the configuration needs of them."""
     for env_id, *_ in (*matches.training_envs, *matches.evaluation_envs):
         if compact_views:
             compact_view(env_id)

@@ -1,11 +1,13 @@
-"""What a run is made of: everything `unstable train` reads, with its defaults.
+"""The configuration of a run, with its defaults.
 
 A file is TOML with the same names; a name that is not here is an error.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +23,26 @@ Positive = Annotated[int, Field(ge=1)]
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the file and each bad field."""
+
+
+SELFPLAY = ("textarena", "transformers", "peft", "trueskill")
+"""Packages of the extra `selfplay` that training and playing need."""
+
+
+def require_selfplay(modules: Sequence[str] = SELFPLAY) -> None:
+    """Raise ConfigError, with what to install, where a package is missing."""
+    missing = [name for name in modules if not _is_installed(name)]
+    if missing:
+        raise ConfigError(
+            f"{', '.join(missing)}: not installed; pip install 'prompt2policy[selfplay]'"
+        )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 class _Section(BaseModel):
@@ -39,7 +61,7 @@ class GamesConfig(_Section):
     action_extraction: str = "default"
     filter_opponent_invalid: bool = False
     random_opening_moves: Count = 0
-    """Games begin with up to so many random legal moves that nobody is taught."""
+    """Games begin with up to so many random legal moves that are not trained on."""
     group_size: Positive = 1
     """Games that begin alike, for algorithms that compare within a group."""
 
@@ -112,7 +134,7 @@ class LoraConfig(_Section):
 
 
 class LearnerConfig(_Section):
-    """How it learns; further arguments of StandardLearner go into `options`."""
+    """Settings of the learner; further arguments of StandardLearner go into `options`."""
 
     algorithm: str = "Reinforce"
     algorithm_options: Options = {}
@@ -124,7 +146,7 @@ class LearnerConfig(_Section):
 
 
 class TemplateConfig(_Section):
-    """How a model is asked: a prompt template of your own, named `[templates.<name>]`."""
+    """A prompt template of your own, named `[templates.<name>]`."""
 
     instruction: str = ""
     """What the model is told beside the observation."""
@@ -191,13 +213,13 @@ class RunConfig(_Section):
 
 
 def recipe(model: str | None) -> Path:
-    """The configuration that a model is trained with unless another one is named."""
+    """Return the configuration that a model is trained with by default."""
     name = "smollm2.toml" if model == "smollm2" else "tictactoe.toml"
     return Path(__file__).parent / "recipes" / name
 
 
 def load_config(path: Path, **changes: Any) -> RunConfig:
-    """Read a TOML file; `changes` come over it.
+    """Read a TOML file; `changes` replace its values, in sections field by field.
 
     Raises:
         ConfigError: with the file and every bad field.
@@ -211,10 +233,20 @@ def load_config(path: Path, **changes: Any) -> RunConfig:
     folders = values.get("import_path", [])
     if isinstance(folders, list):
         values["import_path"] = [*folders, str(path.absolute().parent)]
-    return make_config(values | changes, str(path))
+    return make_config(merge_values(values, changes), str(path))
 
 
-def make_config(values: dict[str, Any], where: str = "configuration") -> RunConfig:
+def merge_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with changes; a section that both have is merged field by field."""
+    merged = {**values, **changes}
+    for name, change in changes.items():
+        before = values.get(name)
+        if isinstance(before, Mapping) and isinstance(change, Mapping):
+            merged[name] = {**before, **change}
+    return merged
+
+
+def make_config(values: Mapping[str, Any], where: str = "configuration") -> RunConfig:
     """Check values; raises ConfigError with every bad field."""
     try:
         return RunConfig.model_validate(values)

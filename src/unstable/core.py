@@ -1,4 +1,4 @@
-"""What travels between the parts: trajectories, steps, opponents, and the bases to extend."""
+"""Records that the parts exchange, and base classes to extend."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Rating:
 
 @dataclass
 class Opponent:
-    """Somebody to play against: a checkpoint of the learner or a fixed player."""
+    """An opponent: a checkpoint of the learner or a fixed player."""
 
     uid: str
     kind: str
@@ -113,7 +113,7 @@ class Move:
     board: str
     """As the game draws it after the move; empty where it draws none."""
     opening: bool = False
-    """A random move of nobody's doing, to begin the game with."""
+    """A random move of the opening, which no player chose."""
 
 
 @dataclass
@@ -190,7 +190,7 @@ class BaseAlgo(ABC):
         max_generation_len: int,
         max_train_len: int | None = None,
     ) -> None:
-        """Take what the learner has; called once, before the first batch."""
+        """Take the learner's model; called once, before the first batch."""
         self.model = model
         self.tokenizer = tokenizer
         self.device = device
@@ -198,7 +198,7 @@ class BaseAlgo(ABC):
         self.max_train_len = max_train_len
 
     def prepare_steps(self, steps: Sequence[Step]) -> Sequence[Any]:
-        """See a whole batch before it is divided, for what compares its steps.
+        """Prepare a whole batch before it is divided, for algorithms that compare its steps.
 
         Returns:
             What is divided and given to `update`; here the steps as they are.
@@ -208,14 +208,14 @@ class BaseAlgo(ABC):
     def split(
         self, items: Sequence[Any], mini_batch_size: int, pack_tokens: int | None
     ) -> list[list[Any]]:
-        """Divide what `prepare_steps` gave into mini-batches; the last one may be smaller."""
+        """Divide the result of `prepare_steps` into mini-batches; the last one may be smaller."""
         del pack_tokens
         starts = range(0, len(items), mini_batch_size)
         return [list(items[start : start + mini_batch_size]) for start in starts]
 
     @abstractmethod
     def prepare_batch(self, steps: Sequence[Step]) -> Any:
-        """Steps as the tensors that `update` works on."""
+        """Turn steps into the tensors that `update` works on."""
 
     @abstractmethod
     def update(self, steps: Sequence[Any], scaling: float = 1.0) -> dict[str, float]:
@@ -228,7 +228,7 @@ class BaseAlgo(ABC):
         """
 
     def modules(self) -> dict[str, Any]:
-        """Networks of its own, by name; the learner trains them and keeps them with its state."""
+        """Return networks of its own by name; the learner trains and saves them."""
         return {}
 
     def learning_rate(self, name: str) -> float | None:
@@ -236,7 +236,7 @@ class BaseAlgo(ABC):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """What else has to be saved for a run to continue as if it had not stopped: as JSON."""
+        """Return further state that a resumed run needs, as JSON."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -288,14 +288,14 @@ class BaseTracker:
         return str(self.run_dir / "logs")
 
     def log_scalars(self, values: Mapping[str, float]) -> None:
-        """Take numbers; here they go nowhere."""
+        """Log numbers; here they are discarded."""
 
     def log_counts(self, values: Mapping[str, int]) -> None:
-        """Take what was counted since the run began; here it goes nowhere."""
+        """Log counts since the run began; here they are discarded."""
 
 
 def new_run_dir(output_dir: Path, run_name: str) -> Path:
-    """A folder that no other run has, also if one of the same name began in the same second."""
+    """Make a folder that no other run has, also for runs of one name and second."""
     now = datetime.now().astimezone()
     name = run_name.replace("/", "-").lstrip(".") or "run"
     first = output_dir / f"{now:%Y-%m-%d}" / f"{now:%H-%M-%S}" / name
@@ -311,7 +311,7 @@ def new_run_dir(output_dir: Path, run_name: str) -> Path:
 
 
 class ExplorationTracker:
-    """How varied play is: n-grams of moves over the last `window` games of each environment."""
+    """Measures the variety of play by n-grams of moves, over `window` games per environment."""
 
     def __init__(self, window: int = 512, ngrams: Iterable[int] = (1, 2, 3, 4)) -> None:
         self.window = window
@@ -320,7 +320,7 @@ class ExplorationTracker:
         self._counts: dict[str, Counter[tuple[str, ...]]] = {}
 
     def add_game(self, action_seq: Sequence[str], env_id: str) -> float:
-        """Take a game's moves in; the oldest game leaves when the window is full.
+        """Add a game's moves; the oldest game leaves when the window is full.
 
         Returns:
             The share of its n-grams that no game of the window had; 0 for a game without moves.
@@ -344,7 +344,7 @@ class ExplorationTracker:
         return 1.0 - known / len(grams) if grams else 0.0
 
     def pct_unique(self, env_id: str, n: int) -> float:
-        """Distinct n-grams as a share of all; 0 when there are none."""
+        """Return distinct n-grams as a share of all; 0 when there are none."""
         counts = [count for gram, count in self._counts.get(env_id, {}).items() if len(gram) == n]
         return len(counts) / sum(counts) if counts else 0.0
 
@@ -357,7 +357,7 @@ class ExplorationTracker:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """The games of the window; everything else follows from them."""
+        """Return the games of the window; everything else follows from them."""
         return {
             env_id: [list(moves) for moves, _ in games] for env_id, games in self._games.items()
         }
@@ -380,7 +380,7 @@ FULL_REWARD = 1.0
 
 
 def outcome(rewards: Mapping[int, float], player_id: int) -> int:
-    """1, 0 or -1: won, drew or lost, by the rewards of all seats.
+    """Return 1, 0 or -1 for a win, draw or loss, by the rewards of all seats.
 
     Who has the highest reward has won, alone or with others, as in a team; the others have lost.
     Where all have the same it is a draw. Alone: solved, solved in part, or not at all.
@@ -393,17 +393,17 @@ def outcome(rewards: Mapping[int, float], player_id: int) -> int:
     return 1 if mine == best else -1
 
 
-def derived_seed(*parts: int | str) -> int:
-    """A seed that depends on every part and on nothing else: 31 bits, as every library takes."""
+def derive_seed(*parts: int | str) -> int:
+    """Return a seed of 31 bits that depends on every part and on nothing else."""
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(blake2b(text, digest_size=4).digest()) >> 1
 
 
 class RewardTransform:
-    """Keeps no state unless it says so."""
+    """Base of reward transforms; without state unless a subclass adds some."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What has to be saved, as JSON can hold it."""
+        """Return its state, as JSON can hold it."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Games of models: who sits at them, how one is played, and what of it is kept for learning."""
+"""Episodes: players by seat, the loop of a game, and the trajectories for learning."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from unstable.actor import ActorClient, ActorPool, VLLMActor
-from unstable.core import AgentSpec, EpisodeResult, Move, PlaySpec, Trajectory, derived_seed
+from unstable.core import AgentSpec, EpisodeResult, Move, PlaySpec, Trajectory, derive_seed
 from unstable.engines import Completion, EngineError, Sampling
 from unstable.engines.remote import RemoteModel
 from unstable.games import GameError, GameRunner, Turn
-from unstable.games.players import FIRST_CHECKPOINT, Player, RandomLegal, player_named
+from unstable.games.players import FIRST_CHECKPOINT, Player, RandomLegal, find_player
 from unstable.games.rules import compact_view
-from unstable.games.solve import exploitability, game_tree, is_solvable, positions
-from unstable.utils.handles import in_thread
-from unstable.utils.templates import extract_action, following_ids, format_prompt, get_template
+from unstable.games.solve import exploitability, is_solvable, list_positions, make_game_tree
+from unstable.utils.handles import run_in_thread
+from unstable.utils.templates import (
+    continue_prompt_ids,
+    extract_action,
+    format_prompt,
+    get_template,
+)
 
 View = Callable[[Any, int, str], str]
 
@@ -39,7 +44,7 @@ class Reply:
 
 class SeatPlayer(Protocol):
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        """The answer of the player whose turn it is.
+        """Return the answer of the player whose turn it is.
 
         Raises:
             EngineError: whoever was asked cannot answer.
@@ -58,14 +63,14 @@ async def play_episode(
     transcribe: bool = False,
     recorded: dict[int, Trajectory] | None = None,
 ) -> EpisodeResult:
-    """Play a game; seats that the learner plays are recorded turn by turn.
+    """Play a game; record the learner's seats turn by turn.
 
     Args:
         spec: which game.
         players: by seat.
         view: makes what players see of a game, as for GameRunner.
         error_allowance: how many invalid moves in a row a player may take back.
-        random_opening_moves: up to so many first moves are random legal ones, of nobody's doing
+        random_opening_moves: up to so many first moves are random legal ones, chosen by no player
             and not recorded.
         transcribe: keep every move, for people to look at.
         recorded: gets those seats' turns while the game is played, also if it fails.
@@ -76,38 +81,39 @@ async def play_episode(
     """
     moves: list[Move] | None = [] if transcribe else None
     # Games are foreign code, and may take their time: others are played meanwhile.
-    game = await in_thread(_open_game, spec, view, error_allowance, random_opening_moves, moves)
+    game = await run_in_thread(_open_game, spec, view, error_allowance, random_opening_moves, moves)
     recorded = {} if recorded is None else recorded
-    recorded |= {seat: _trajectory(spec, seat) for seat in learner_seats(spec)}
+    recorded |= {seat: _new_trajectory(spec, seat) for seat in find_learner_seats(spec)}
     while not game.done:
         turn = game.observe()
         reply = await players[turn.seat].act(game, turn)
-        await in_thread(game.step, reply.action)
+        await run_in_thread(game.step, reply.action)
         if moves is not None:
-            moves.append(_move(game, turn, reply))
+            moves.append(_make_move(game, turn, reply))
         if turn.seat in recorded:
             version = spec.agent_specs[turn.seat].version
-            _record(recorded[turn.seat], game, turn, reply, version)
-    return _result(spec, game, recorded, moves or [])
+            _record_turn(recorded[turn.seat], game, turn, reply, version)
+    return _make_result(spec, game, recorded, moves or [])
 
 
-def learner_seats(spec: PlaySpec) -> list[int]:
-    """The learner's seat, and those where the very same policy sits."""
+def find_learner_seats(spec: PlaySpec) -> list[int]:
+    """Return the learner's seat, and the others of the very same policy."""
     learner = spec.agent_specs[spec.player_id]
     return [
         seat
         for seat, agent in enumerate(spec.agent_specs)
-        if seat == spec.player_id or (learner.kind == "checkpoint" and _same(agent, learner))
+        if seat == spec.player_id
+        or (learner.kind == "checkpoint" and _is_same_policy(agent, learner))
     ]
 
 
-def sampling_seed(spec: PlaySpec, *parts: int) -> int:
-    """A seed for a player's draws: by seat and turn, whatever other games do."""
+def derive_sampling_seed(spec: PlaySpec, *parts: int) -> int:
+    """Return a seed for a player's draws: by seat and turn, whatever other games do."""
     seed = spec.seed if spec.sampling_seed is None else spec.sampling_seed
-    return derived_seed(seed, *parts)
+    return derive_seed(seed, *parts)
 
 
-def _same(one: AgentSpec, other: AgentSpec) -> bool:
+def _is_same_policy(one: AgentSpec, other: AgentSpec) -> bool:
     return (one.kind, one.model, one.version) == (other.kind, other.model, other.version)
 
 
@@ -118,20 +124,20 @@ def _open_game(
     opening_moves: int,
     transcript: list[Move] | None,
 ) -> GameRunner:
-    """The game after its opening; of one that would end it, fewer moves are played."""
-    rng = random.Random(derived_seed(spec.seed, "opening"))
+    """Return the game after its random opening, which is cut if it would end the game."""
+    rng = random.Random(derive_seed(spec.seed, "opening"))
     moves = rng.randint(0, opening_moves) if opening_moves else 0
     while True:
         game = GameRunner(
             spec.env_id, spec.num_players, spec.seed, error_allowance=error_allowance, view=view
         )
-        player = RandomLegal(derived_seed(spec.seed, "opening moves"))
+        player = RandomLegal(derive_seed(spec.seed, "opening moves"))
         for _ in range(moves):
             if not game.done:
-                turn, action = game.observe(), _legal(player, game)
+                turn, action = game.observe(), _choose_opening_move(player, game)
                 game.step(action)
                 if transcript is not None:
-                    transcript.append(_move(game, turn, Reply(action, action), opening=True))
+                    transcript.append(_make_move(game, turn, Reply(action, action), opening=True))
         if not game.done:
             return game
         moves -= 1
@@ -139,31 +145,33 @@ def _open_game(
             transcript.clear()
 
 
-def _legal(player: RandomLegal, game: GameRunner) -> str:
+def _choose_opening_move(player: RandomLegal, game: GameRunner) -> str:
     try:
         return player.act(game)
     except LookupError as error:
         raise GameError(f"no random opening: {error}") from error
 
 
-def _move(game: GameRunner, turn: Turn, reply: Reply, *, opening: bool = False) -> Move:
+def _make_move(game: GameRunner, turn: Turn, reply: Reply, *, opening: bool = False) -> Move:
     return Move(
         turn.seat, turn.observation, reply.text, reply.action, not game.last_move_invalid,
         game.board(), opening,
     )  # fmt: skip
 
 
-def _trajectory(spec: PlaySpec, seat: int) -> Trajectory:
+def _new_trajectory(spec: PlaySpec, seat: int) -> Trajectory:
     learner = spec.agent_specs[spec.player_id]
     others = [agent for other, agent in enumerate(spec.agent_specs) if other != spec.player_id]
     opponent = ""
     if others:
-        opponent = "mirror" if _same(others[0], learner) else others[0].kind
+        opponent = "mirror" if _is_same_policy(others[0], learner) else others[0].kind
     # Seats are told apart: what a game is worth from one says little about another.
     return Trajectory(opponent=opponent, group=f"{spec.group}/{seat}" if spec.group else "")
 
 
-def _record(seen: Trajectory, game: GameRunner, turn: Turn, reply: Reply, version: int) -> None:
+def _record_turn(
+    seen: Trajectory, game: GameRunner, turn: Turn, reply: Reply, version: int
+) -> None:
     seen.pid.append(turn.seat)
     seen.obs.append(reply.prompt)
     seen.actions.append(reply.text)
@@ -180,7 +188,7 @@ def _record(seen: Trajectory, game: GameRunner, turn: Turn, reply: Reply, versio
     seen.infos.append(info)
 
 
-def _result(
+def _make_result(
     spec: PlaySpec, game: GameRunner, recorded: dict[int, Trajectory], moves: list[Move]
 ) -> EpisodeResult:
     last_seat = game.actions[-1][0]
@@ -205,7 +213,7 @@ ADAPTER_FILE = "adapter_config.json"
 
 
 class EnginePlayer:
-    """A model of ours: prompts it, and finds the move in what it writes."""
+    """Plays with an engine: prompts the model and extracts the move from its answer."""
 
     def __init__(
         self, spec: PlaySpec, seat: int, client: ActorClient, adapter: str | None, tokenizer: Any
@@ -217,14 +225,14 @@ class EnginePlayer:
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
         key, tokenizer = self._agent.prompt_template, self._tokenizer
-        seed = sampling_seed(self._spec, self._seat, game.turns)
+        seed = derive_sampling_seed(self._spec, self._seat, game.turns)
         asked: str | list[int]
         if self._last is None:
             asked = prompt = format_prompt(key, turn.observation, tokenizer, self._spec.num_players)
         else:
             before, stopped = self._last, self._last.finish_reason == "stop"
             tokens = (*before.prompt_ids, *before.token_ids)
-            asked = following_ids(key, turn.observation, tokenizer, tokens, stopped=stopped)
+            asked = continue_prompt_ids(key, turn.observation, tokenizer, tokens, stopped=stopped)
             prompt = str(tokenizer.decode(asked, skip_special_tokens=False))
         completion = await self._client.generate(asked, self._adapter, seed)
         if tokenizer is not None and key != "raw" and get_template(key).history:
@@ -253,8 +261,8 @@ class RemotePlayer:
         self._model, self._sampling, self._timeout = model, sampling, timeout
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        messages = _messages(self._agent, turn.observation, self._spec.num_players)
-        seed = sampling_seed(self._spec, self._seat, game.turns)
+        messages = _make_messages(self._agent, turn.observation, self._spec.num_players)
+        seed = derive_sampling_seed(self._spec, self._seat, game.turns)
         sampling = Sampling(
             self._sampling.temperature, self._sampling.top_p, self._sampling.max_tokens, seed
         )
@@ -268,7 +276,7 @@ class RemotePlayer:
 
 
 class PlayerFactory:
-    """Makes the players of a game; what costs much to make is made once.
+    """Makes the players of a game; models and clients are made once.
 
     Other local models are run with the settings of ours, `config`.
     """
@@ -285,26 +293,26 @@ class PlayerFactory:
         self._remote: dict[str, RemoteModel] = {}
 
     def players(self, spec: PlaySpec) -> list[SeatPlayer]:
-        """By seat. All of one game that are ours talk to the same actor."""
+        """Return the players by seat; models of ours in one game share an actor."""
         client = self.actors.client()
         return [self._player(spec, seat, client) for seat in range(spec.num_players)]
 
     def prepare(self, name: str) -> None:
-        """Find out whether a remote fixed player can be asked at all.
+        """Check that a remote fixed player has an address and a key.
 
         Raises:
             EngineError: there is no address or key for it.
         """
-        if name != FIRST_CHECKPOINT and player_named(name) is None and not _is_local(name):
+        if name != FIRST_CHECKPOINT and find_player(name) is None and not _is_local(name):
             self._remote_model(name)
 
     def prompt(self, template: str, observation: str) -> str:
-        """What a model of ours is asked."""
+        """Return the prompt of a model of ours."""
         return format_prompt(template, observation, self._tokenizer)
 
     @staticmethod
     def view(spec: PlaySpec) -> View:
-        """Short boards for the models that run here; remote ones need the rules."""
+        """Return short boards for models that run here, and the rules for remote ones."""
         board = compact_view(spec.env_id)
         short = [agent.kind == "checkpoint" or _is_local(agent.model) for agent in spec.agent_specs]
         return lambda env, seat, text: board(env, seat, text) if short[seat] else text
@@ -326,9 +334,9 @@ class PlayerFactory:
             return EnginePlayer(spec, seat, client, agent.model, self._tokenizer)
         if agent.kind != "fixed" or not agent.model:
             raise ValueError(f"no player of kind {agent.kind!r} with model {agent.model!r}")
-        scripted = player_named(agent.model)
+        scripted = find_player(agent.model)
         if scripted is not None:
-            return ScriptedPlayer(scripted(sampling_seed(spec, seat)))
+            return ScriptedPlayer(scripted(derive_sampling_seed(spec, seat)))
         if _is_local(agent.model):
             return self._local_player(spec, seat, agent.model, client)
         model = self._remote_model(agent.model)
@@ -344,7 +352,7 @@ class PlayerFactory:
             actor = VLLMActor({**self._config, "model_name": folder}, name=Path(folder).name)
             self._local[folder] = ActorPool([actor], timeouts=self.actors.timeouts)
         actors = self._local[folder]
-        return EnginePlayer(spec, seat, actors.client(), None, tokenizer_of(actors, folder))
+        return EnginePlayer(spec, seat, actors.client(), None, find_tokenizer(actors, folder))
 
     def _remote_model(self, name: str) -> RemoteModel:
         if name not in self._remote:
@@ -352,8 +360,8 @@ class PlayerFactory:
         return self._remote[name]
 
 
-def tokenizer_of(actors: ActorPool, model: str | None) -> Any:
-    """The tokenizer that prompts are made with: an actor's own, if it is here; None if unnamed."""
+def find_tokenizer(actors: ActorPool, model: str | None) -> Any:
+    """Return the tokenizer for prompts: an actor's own, or the model's; None without either."""
     own = getattr(actors.first, "tokenizer", None)
     if own is not None or not model:
         return own
@@ -366,16 +374,16 @@ def _is_local(model: str | None) -> bool:
     return model is not None and Path(model).is_dir()
 
 
-def _messages(agent: AgentSpec, observation: str, num_players: int) -> list[dict[str, str]]:
+def _make_messages(agent: AgentSpec, observation: str, num_players: int) -> list[dict[str, str]]:
     if agent.prompt_template == "raw":
         return [{"role": "user", "content": observation}]
     return get_template(agent.prompt_template).messages(observation, num_players)
 
 
-async def policy_exploitability(
+async def compute_exploitability(
     env_id: str, agent: AgentSpec, factory: PlayerFactory
 ) -> float | None:
-    """Exact: the engine says how likely each move is in every position, seen as a short board.
+    """Compute the exact exploitability from the engine's probability of each move.
 
     None where the game is too large, or where answers hold more than a move.
 
@@ -384,8 +392,8 @@ async def policy_exploitability(
     """
     if agent.action_extraction_fn != "bare" or not is_solvable(env_id):
         return None
-    root = game_tree(env_id)
-    legal, client = positions(root), factory.actors.client()
+    root = make_game_tree(env_id)
+    legal, client = list_positions(root), factory.actors.client()
 
     async def chances(position: str, moves: tuple[str, ...]) -> dict[str, float]:
         answers = [move.strip("[]") for move in moves]

@@ -1,4 +1,4 @@
-"""How good a checkpoint is: outcomes per checkpoint, environment and opponent, never mixed."""
+"""Evaluation results by checkpoint, environment and opponent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from unstable.core import outcome
 Z_95 = 1.959963984540054
 
 
-def iteration(ckpt_uid: str) -> float:
-    """Which checkpoint it is, counted by the learner; a name without a number is the oldest."""
+def parse_iteration(ckpt_uid: str) -> float:
+    """Return the update of a checkpoint; a name without a number is the oldest."""
     match = re.fullmatch(r"ckpt-(-?\d+)", ckpt_uid)
     return float(match[1]) if match else -math.inf
 
 
 def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
-    """The 95 % interval of a share: right also for few games and for shares near 0 and 1."""
+    """Return the 95 % interval of a share: right also for few games and for shares near 0 and 1."""
     if trials == 0:
         return 0.0, 1.0
     share, squared = successes / trials, z * z
@@ -60,9 +60,9 @@ class Evaluation:
         self.invalid += invalid
 
     def summary(self) -> dict[str, Any]:
-        """Shares with the interval of the win rate; the mean reward with its standard error.
+        """Return shares with the interval of the win rate, and the mean reward with its error.
 
-        Of a game for one (`players`) the reward says how well it went; a win is a whole solution.
+        Single-player games (`players` is 1) report the mean reward; a win is a whole solution.
         """
         n = self.games
         low, high = wilson(self.wins, n)

@@ -1,4 +1,4 @@
-"""Text from elsewhere made fit to keep: without secrets, and without halves of characters."""
+"""Sanitised foreign text: without secrets, and without halves of characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHORTEST = 8
 
 
 def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """The text without these secrets.
+    """Remove these secrets from a text.
 
     Plain, escaped as in JSON or an address, reversed, in hexadecimal and in base64.
     """
@@ -25,7 +25,7 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=8)
 def _patterns(secrets: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    """What finds each secret that is long enough to be told from ordinary text."""
+    """Return patterns for each secret that is long enough to differ from ordinary text."""
     return tuple(
         re.compile(pattern)
         for secret in secrets
@@ -40,7 +40,7 @@ def _patterns(secrets: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
 
 
 def _escape_pattern(character: str) -> str:
-    """A pattern for a character as it is, in percent encoding, and as JSON escapes it."""
+    """Return a pattern for a character as it is, in percent encoding, and as JSON escapes it."""
     percent = "".join(f"%(?:25)*{_either_case(f'{byte:02x}')}" for byte in character.encode())
     digits = _either_case(f"{ord(character):04x}")
     slashes = r"\\{0,8}" if character in '"\\/' else ""
@@ -52,7 +52,7 @@ def _either_case(digits: str) -> str:
 
 
 def _in_base64(secret: bytes, before: int) -> str:
-    """A pattern for the secret in base64, after so many other bytes of a group of three.
+    """Return a pattern for the secret in base64, after so many other bytes of a group of three.
 
     Without the digits at both ends that depend on what stands beside it.
     """
@@ -65,7 +65,7 @@ def _in_base64(secret: bytes, before: int) -> str:
 
 
 def whole_characters(text: str) -> str:
-    """The text with every half of a character replaced, also where it is JSON that writes one."""
+    """Replace every half of a character, also where JSON writes one."""
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if _HALF_IN_JSON.search(text):
         with suppress(ValueError, RecursionError):

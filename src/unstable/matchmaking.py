@@ -1,4 +1,4 @@
-"""Games to be played: which come next, and those in flight."""
+"""The next games to play, and the games in flight."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from unstable.core import (
     PlaySpec,
     TaskMeta,
     Trajectory,
-    derived_seed,
+    derive_seed,
 )
-from unstable.evaluation import iteration
+from unstable.evaluation import parse_iteration
 from unstable.games.players import FIRST_CHECKPOINT
 from unstable.model_pool import ModelPool
 from unstable.utils.handles import call_within
@@ -52,7 +52,7 @@ class GamesInFlight:
         self._news = asyncio.Event()
 
     def start(self, job: Job, episode: Coroutine[None, None, EpisodeResult]) -> Episode:
-        """Have a game played; it lands when it is over, however it ended."""
+        """Start a game; it is put among the finished ones however it ends."""
         task = asyncio.get_running_loop().create_task(episode)
         self._jobs[task] = job
         self._running[job.meta.type].add(task)
@@ -66,12 +66,12 @@ class GamesInFlight:
         return len(self._running[kind])
 
     def models(self) -> set[str]:
-        """Who plays."""
+        """Return the models that are playing."""
         metas = [job.meta for job in self._jobs.values()]
         return {uid for meta in metas for uid in (meta.ckpt_uid, meta.opponent_uid) if uid}
 
     async def wait(self, timeout: float) -> None:
-        """Return when some game has landed, or after `timeout` seconds."""
+        """Wait until a game has finished, or for `timeout` seconds."""
         if not self._finished:
             self._news = asyncio.Event()  # a new one: each call may be in a loop of its own
             try:
@@ -81,7 +81,7 @@ class GamesInFlight:
                 return
 
     def finished(self) -> Iterator[Episode]:
-        """Games that are over, in the order they ended; each is to be taken out."""
+        """Yield and remove finished games, in the order they ended."""
         while self._finished:
             yield self._finished.popleft()
 
@@ -91,7 +91,7 @@ class GamesInFlight:
         play: Callable[[Job], Coroutine[None, None, EpisodeResult]],
         at_once: int,
     ) -> AsyncIterator[Episode]:
-        """Have games played, `at_once` of them, and give them in their order, not as they end.
+        """Play games, `at_once` at a time, and yield them in their order, not as they end.
 
         What is done with them then depends on the games alone and not on who was faster.
         """
@@ -113,7 +113,7 @@ class GamesInFlight:
         return self._jobs.pop(episode)
 
     async def drop(self, kind: str | None = None) -> list[Job]:
-        """End the games of a kind, or all, without results; which they were."""
+        """Cancel the games of a kind, or all, and return them."""
         dropped = [e for e, job in self._jobs.items() if kind in (None, job.meta.type)]
         episodes = [episode for episode in dropped if not episode.done()]
         for episode in episodes:
@@ -140,7 +140,7 @@ POOL_TIMEOUT = 120.0
 
 
 class Matchmaker:
-    """Draws games. Each depends on its number, on the seed, and on whom the pool chooses.
+    """Draws games. Each depends on its number, the seed, and the pool's choice of opponent.
 
     Games of a group share environment, seed, seat and opponent; see Collector for the arguments.
     """
@@ -171,18 +171,18 @@ class Matchmaker:
         self._models: dict[str, tuple[str | None, str]] = {}
 
     async def current(self) -> str:
-        """The newest checkpoint. Raises LookupError: there is none."""
+        """Return the newest checkpoint; raise LookupError if there is none."""
         uid = await call_within(POOL_TIMEOUT, self._pool.current_uid)
         if uid is None:
             raise LookupError("the pool has no checkpoint: call add_checkpoint first")
         return uid
 
     async def training_group(self, me: str) -> list[Job]:
-        """The next training games: of checkpoint `me` against whom the pool chooses."""
+        """Draw the next training games: of checkpoint `me` against whom the pool chooses."""
         if not self.training_envs:
             raise ValueError("training_envs is empty: there is no game to learn from")
         number, self.groups = self.groups, self.groups + 1
-        rng = random.Random(derived_seed(self._seed, "train", number))
+        rng = random.Random(derive_seed(self._seed, "train", number))
         env_id, num_players, template = rng.choice(self.training_envs)
         seat, seed = rng.randrange(num_players), rng.getrandbits(31)
         other = None
@@ -195,13 +195,13 @@ class Matchmaker:
         spec = PlaySpec(env_id, num_players, seat, agents, seed)
         if self.group_size == 1:
             return [Job(spec, meta)]
-        draws = [derived_seed(seed, "member", member) for member in range(self.group_size)]
+        draws = [derive_seed(seed, "member", member) for member in range(self.group_size)]
         return [
             Job(replace(spec, group=f"group-{number}", sampling_seed=draw), meta) for draw in draws
         ]
 
     async def evaluations(self, ckpt_uid: str) -> list[tuple[Env, str]]:
-        """In which environments and against whom a checkpoint is measured; alone against nobody.
+        """Return the environments and opponents a checkpoint is measured in; alone: no opponent.
 
         The first checkpoint is not measured against itself.
         """
@@ -213,10 +213,10 @@ class Matchmaker:
         ]
 
     async def evaluation(self, ckpt_uid: str, env: Env, against: str, number: int) -> Job:
-        """Evaluation game `number` of an environment: the same for every checkpoint but for it."""
+        """Return evaluation game `number` of an environment: for every checkpoint the same."""
         env_id, num_players, template = env
         seat = number % num_players
-        seed = derived_seed(self._seed, "eval", env_id, number)
+        seed = derive_seed(self._seed, "eval", env_id, number)
         mine = await self.agent(ckpt_uid, template)
         opponent = AgentSpec("fixed", against, template, self._extraction)
         if against == FIRST_CHECKPOINT:
@@ -235,7 +235,7 @@ class Matchmaker:
                 raise LookupError(f"the pool does not know {uid!r}")
             self._models[uid] = model
         path_or_name, kind = self._models[uid]
-        version = int(max(iteration(uid), UNKNOWN_VERSION))
+        version = int(max(parse_iteration(uid), UNKNOWN_VERSION))
         return AgentSpec(kind, path_or_name, template, self._extraction, version)
 
 

@@ -1,4 +1,4 @@
-"""All opponents: the learner's checkpoints and fixed players, their ratings, and who plays next."""
+"""The model pool: checkpoints and fixed players, their ratings, and opponent sampling."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ModelPool:
     def add_checkpoint(
         self, path: str | None, iteration: int, files: Mapping[str, bytes] | None = None
     ) -> str:
-        """Register a checkpoint of the learner as the current one; no path: the base model.
+        """Register a checkpoint as the current one; without a path, the base model.
 
         It inherits the rating of the one before, half as sure, but never less sure than a newcomer.
 
@@ -120,7 +120,7 @@ class ModelPool:
 
     @locked
     def add_fixed(self, name: str, prior_mu: float | None = None) -> str:
-        """Register a fixed player; one that is there keeps its rating."""
+        """Register a fixed player; a known one keeps its rating."""
         uid = f"fixed-{name}"
         if uid not in self._models:
             prior = self._system.prior
@@ -138,13 +138,13 @@ class ModelPool:
         return self.current_uid()
 
     def ckpt_path(self, uid: str) -> tuple[str | None, str] | None:
-        """A model's path or name, and its kind; None if it is not known."""
+        """Return a model's path or name, and its kind; None if it is not known."""
         model = self._models.get(uid)
         return None if model is None else (model.path_or_name, model.kind)
 
     @locked
     def adapter_files(self, path: str) -> dict[str, bytes] | None:
-        """The files of a checkpoint by name, from memory or from this machine's disk.
+        """Return the files of a checkpoint by name, from memory or from this machine's disk.
 
         None if they are in neither, or if no checkpoint has this path.
         """
@@ -159,7 +159,7 @@ class ModelPool:
 
     @locked
     def retire(self, newest: int, wanted: Collection[str] = ()) -> list[str]:
-        """Have the checkpoints that are not worth their disk space never chosen again.
+        """Retire checkpoints that are not worth their disk space: they are never chosen again.
 
         Of all, the newest, as many again spread evenly over the run, the active and the wanted
         ones stay.
@@ -198,14 +198,14 @@ class ModelPool:
         return self._system.quality(self._models[uid].rating, self._models[other].rating)
 
     def novelty(self, uid: str) -> float:
-        """The share of new play in games against it: 0 to 1; 1 before the first game."""
+        """Return the share of new play in games against it: 0 to 1; 1 before the first game."""
         return self._novelty.get(uid, 1.0)
 
     # --- playing ------------------------------------------------------------------------------
 
     @locked
     def sample(self, uid_me: str | None = None) -> str:
-        """Choose an opponent; the current checkpoint itself where nobody else can be chosen.
+        """Choose an opponent; the current checkpoint itself if there is no other.
 
         Raises:
             LookupError: only fixed players were wanted and there is none, or the pool is empty.
@@ -229,7 +229,7 @@ class ModelPool:
         action_seq: Sequence[str],
         env_id: str,
     ) -> None:
-        """Take the outcome of a game for two: the sign of `final_reward`."""
+        """Record the outcome of a two-player game: the sign of `final_reward`."""
         self.push_outcome((uid_me, uid_opp), (final_reward, 0.0), action_seq, env_id)
 
     @locked
@@ -240,9 +240,9 @@ class ModelPool:
         action_seq: Sequence[str],
         env_id: str,
     ) -> None:
-        """Take the outcome of a game for any number of players, the learner's first.
+        """Record the outcome of a game for any number of players, the learner's first.
 
-        Rewards are of any scale. Games with somebody unknown are not rated.
+        Rewards are of any scale. Games with an unknown model are not rated.
         """
         self._update_ratings(uids, rewards)
         self._register_game(uids, action_seq, env_id)
@@ -313,7 +313,7 @@ class ModelPool:
         self._checkpoints = {uid: number for number, uid in enumerate(kinds)}
 
     def _update_ratings(self, uids: Sequence[str], rewards: Sequence[float]) -> None:
-        """Rate a game of all seats; a model that has several gets the mean of what they would.
+        """Rate a game of all seats; a model with several seats gets the mean of their ratings.
 
         Its mean reward would not do: of three who are equally strong, each wins one game of three,
         and the two seats together would seem the stronger. A game of a model against itself says

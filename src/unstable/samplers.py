@@ -1,7 +1,7 @@
-"""Opponents: how strong they are, and who plays against the learner next.
+"""Rating systems and opponent samplers.
 
 Strength is by TrueSkill, or by OpenSkill as the free alternative (TrueSkill is patented). A game is
-a list of scores, of any scale, one per player: only who has more matters.
+a list of scores, of any scale, one per player: only their order matters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RatingSystem(Protocol):
         ...
 
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        """Ratings after a game; equal scores are a draw."""
+        """Return the ratings after a game; equal scores are a draw."""
         ...
 
     def quality(self, one: Rating, other: Rating) -> float: ...
@@ -90,7 +90,7 @@ class OpenSkill(_Prior):
 
 
 def ranks(scores: Sequence[float]) -> list[int]:
-    """0 for the best, equal for equal scores."""
+    """Return ranks: 0 for the best, equal for equal scores."""
     order = sorted(set(scores), reverse=True)
     return [order.index(score) for score in scores]
 
@@ -102,7 +102,7 @@ RATING_SYSTEMS: dict[str, Callable[[], RatingSystem]] = {
 
 
 class OpponentPool(Protocol):
-    """What a sampler may ask of the ModelPool, which describes each."""
+    """The part of ModelPool that samplers use."""
 
     lag_range: tuple[int, int]
 
@@ -118,11 +118,11 @@ class OpponentPool(Protocol):
 
 class Sampler(Protocol):
     def weights(self, pool: OpponentPool, me: str) -> dict[str, float]:
-        """Who may be chosen, by uid, and how likely relative to the others; empty: nobody."""
+        """Return relative chances by uid of those who may be chosen; empty: none."""
         ...
 
     def keep(self, pool: OpponentPool, uid: str) -> float:
-        """How much a checkpoint is wanted among the active ones."""
+        """Return how much a checkpoint is wanted among the active ones."""
         ...
 
 
@@ -180,9 +180,9 @@ class SoftmaxSampler:
 
 @dataclass(frozen=True)
 class MixedSampler:
-    """Several ways, each in its share of the games.
+    """Mixes samplers, each in its share of the games.
 
-    The share of one that finds nobody is spread over the others.
+    The share of a sampler without a candidate is spread over the others.
     """
 
     parts: tuple[tuple[Sampler, float], ...]
@@ -239,7 +239,7 @@ SAMPLERS: dict[str, Sampler] = {
 
 
 def make_sampler(choice: str | Mapping[str, float] | Sampler) -> Sampler:
-    """A sampler by its mode, by several modes with their shares, or as it is.
+    """Return a sampler by its mode, by modes with their shares, or as it is.
 
     Raises:
         ValueError: with the known modes.

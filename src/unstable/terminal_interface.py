@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Footer, Static, TabbedContent, TabPane
 
 from unstable.dashboard import Source, SourceError, View
-from unstable.dashboard.drawing import PANELS, headline, snapshot
+from unstable.dashboard.drawing import PANELS, draw_headline, draw_snapshot
 from unstable.dashboard.sources import LiveParts
 
 REFRESH = 2.0
@@ -46,7 +46,7 @@ class ViewPanel(VerticalScroll):
 
 
 class Dashboard(App[None]):
-    """Asks a source every two seconds, in a thread of its own, and shows what it gives."""
+    """Fetches a view every two seconds, in a thread of its own, and shows it."""
 
     TITLE = "unstable"
     ENABLE_COMMAND_PALETTE = False
@@ -68,7 +68,7 @@ class Dashboard(App[None]):
     ]
 
     class Fetched(Message):
-        """A view, or why there is none."""
+        """A fetched view, or the reason why there is none."""
 
         def __init__(self, view: View | None, trouble: str | None = None) -> None:
             super().__init__()
@@ -94,7 +94,7 @@ class Dashboard(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to ask. A daemon: a source that hangs must not keep the terminal."""
+        """Start fetching in a daemon thread, so that a hanging source cannot keep the terminal."""
         self.post_message(self.Fetched(self._last))
         threading.Thread(target=self._ask, name="dashboard", daemon=True).start()
 
@@ -109,12 +109,12 @@ class Dashboard(App[None]):
         self.action_open(TABS[(current + by) % len(TABS)])
 
     def on_dashboard_fetched(self, message: Fetched) -> None:
-        """Show a view; where there is none, say so and keep the last."""
+        """Show a view; without one, show the trouble and keep the last."""
         if message.view is not None:
             self._last = message.view
             for panel in self.query(ViewPanel):
                 panel.show(message.view)
-        text = message.trouble if self._last is None else headline(self._last, message.trouble)
+        text = message.trouble if self._last is None else draw_headline(self._last, message.trouble)
         if text is not None:
             for line in self.query("#headline").results(Static):  # none when we are leaving
                 line.update(text)
@@ -131,20 +131,20 @@ class Dashboard(App[None]):
 
 
 def show(source: Source, first: View | None = None) -> None:
-    """Show the dashboard until the person leaves it; without a terminal, print it once.
+    """Show the dashboard until the user quits; without a terminal, print it once.
 
     Raises SourceError where there is no view, and no terminal to wait in.
     """
     console = Console(highlight=False)
     if not (sys.stdin.isatty() and console.is_terminal):
-        console.print(snapshot(first or source.fetch(), console.width))
+        console.print(draw_snapshot(first or source.fetch(), console.width))
         return
 
     Dashboard(source, first).run()
 
 
 class TerminalInterface:
-    """The dashboard of a run whose tracker is at hand.
+    """The dashboard of a tracker, here or on Ray.
 
     TerminalInterface(tracker, step_buffer).run()
     """

@@ -1,4 +1,4 @@
-"""The metrics of a run: gathered, averaged, written, and shown."""
+"""The metrics of a run: collected, averaged and written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from unstable.core import BaseTracker, Trajectory, outcome
-from unstable.evaluation import Evaluation, iteration, wilson
+from unstable.evaluation import Evaluation, parse_iteration, wilson
 from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import call, inside_ray_actor, locked
-from unstable.utils.logging import is_news, one_line, setup_logger
+from unstable.utils.logging import is_power_of_ten, setup_logger, summarize_error
 from unstable.writers import WRITERS, MetricsWriter, Transcripts, format_transcript, truncate_lines
 
 _LOG = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ MAX_TEXT = 20_000
 
 
 class Tracker(BaseTracker):
-    """Takes numbers from every part of a run.
+    """Collects the metrics of every part of a run.
 
     Means over the last 512 values are written every FLUSH_EVERY seconds, and what the learner says
     at each of its steps, to `metrics.jsonl`, TensorBoard, and where it is asked for to W&B or
@@ -77,7 +77,7 @@ class Tracker(BaseTracker):
         self._changed: set[str] = set()
         self._exploitability: dict[tuple[str, str], float] = {}
         self._shown: dict[str, tuple[str, str]] = {}
-        """By the name of the means, whose they are: opponent and newest checkpoint."""
+        """Opponent and newest checkpoint by the prefix of their means."""
         self._step = max(0, resume_step or 0)
         self._last_flush = time.monotonic()
         self.write_failures = 0
@@ -100,7 +100,7 @@ class Tracker(BaseTracker):
     def add_trajectory(
         self, traj: Trajectory, player_id: int, env_id: str, *, new_game: bool = True
     ) -> None:
-        """Take a training game from one seat; `new_game`: no other seat of it was given before."""
+        """Record a training game from one seat; `new_game`: no other seat of it came before."""
         prefix = f"collection-{env_id}"
         self._put_outcome(prefix, traj.final_rewards, player_id)
         self._put(f"{prefix}/Reward (pid={player_id})", traj.final_rewards[player_id])
@@ -131,7 +131,7 @@ class Tracker(BaseTracker):
         invalid: bool = False,
         apart: bool = False,
     ) -> None:
-        """Take an evaluation game.
+        """Record an evaluation game.
 
         Args:
             rewards: by seat.
@@ -153,7 +153,7 @@ class Tracker(BaseTracker):
         self._evaluations[key].add(rewards, player_id, invalid=invalid)
         prefix = f"evaluation-{env_id} against {opponent}" if apart else f"evaluation-{env_id}"
         _, shown = self._shown.setdefault(prefix, (opponent, ckpt_uid))
-        if iteration(ckpt_uid) > iteration(shown):
+        if parse_iteration(ckpt_uid) > parse_iteration(shown):
             self._forget(f"{prefix}/")
             self._shown[prefix] = (opponent, shown := ckpt_uid)
         if ckpt_uid == shown:  # games of older ones are still in flight: they count for those
@@ -171,7 +171,7 @@ class Tracker(BaseTracker):
 
     @locked
     def log_exploitability(self, ckpt_uid: str, env_id: str, value: float) -> None:
-        """Take what a best response gains against a checkpoint."""
+        """Record what a best response gains against a checkpoint."""
         self._exploitability[ckpt_uid, env_id] = value
         for (uid, env, _), evaluation in self._evaluations.items():
             if (uid, env) == (ckpt_uid, env_id):
@@ -188,7 +188,7 @@ class Tracker(BaseTracker):
 
     @locked
     def add_transcript(self, record: Mapping[str, Any]) -> None:
-        """Take a game as `transcripts.transcript` gives it, for people to look at."""
+        """Record a game of `writers.make_transcript`, for people to look at."""
         transcript = {"time": round(time.time(), 3), "step": self._step, **record}
         self._latest_transcript = transcript
         self._tolerate(self._open().add, transcript)
@@ -206,7 +206,7 @@ class Tracker(BaseTracker):
 
     @locked
     def log_learner(self, info: Mapping[str, float]) -> None:
-        """Take a learner's step; it is written at once, as it is.
+        """Record a learner's step; it is written at once.
 
         Where it says no `reward`, the mean of the latest training games goes with it.
         """
@@ -284,7 +284,7 @@ class Tracker(BaseTracker):
 
     @locked
     def get_evaluations(self) -> list[dict[str, Any]]:
-        """Every checkpoint's evaluation with its intervals, in the order of the first games."""
+        """Return evaluations with their intervals, in the order of the first games."""
         return [evaluation.summary() for evaluation in self._evaluations.values()]
 
     @locked
@@ -294,7 +294,7 @@ class Tracker(BaseTracker):
     # --- writing ------------------------------------------------------------------------------
 
     def _open(self) -> Transcripts:
-        """Open what is written, at the step that the run continues from."""
+        """Open the files, at the step that the run continues from."""
         if self._transcripts is None:
             self._writers += [
                 WRITERS[name](self.run_dir, project, self.run_name, self._resume_step)
@@ -366,7 +366,7 @@ class Tracker(BaseTracker):
 
     def _put_outcome(self, prefix: str, rewards: Mapping[int, float], player_id: int) -> None:
         self._put(f"{prefix}/Reward", rewards[player_id])
-        if len(rewards) == 1:  # alone there is nobody to win against: the reward says it all
+        if len(rewards) == 1:  # a single-player game reports the reward alone
             return
         result = outcome(rewards, player_id)
         self._put(f"{prefix}/Win Rate", result > 0)
@@ -382,7 +382,7 @@ class Tracker(BaseTracker):
             self.flush()
 
     def _evaluation_metrics(self) -> dict[str, float]:
-        """The interval of the win rate of the newest checkpoint in each environment."""
+        """Return the interval of the win rate of the newest checkpoint in each environment."""
         metrics: dict[str, float] = {}
         for prefix, (opponent, uid) in self._shown.items():
             env_id = prefix.removeprefix("evaluation-").removesuffix(f" against {opponent}")
@@ -426,17 +426,17 @@ class Tracker(BaseTracker):
         write_whole(self.run_dir / "interface.json", to_json(info) + "\n")
 
     def _tolerate(self, function: Any, *args: Any) -> None:
-        """A full disk or a server that is away costs metrics, never the run; the count tells."""
+        """Call a function whose failure costs metrics, never the run; failures are counted."""
         try:
             function(*args)
         except Exception as error:  # noqa: BLE001
             self.write_failures += 1
-            if is_news(self.write_failures):
-                words = one_line(error)
+            if is_power_of_ten(self.write_failures):
+                words = summarize_error(error)
                 _LOG.warning("metrics not written, %d times so far: %s", self.write_failures, words)
 
 
 def log_to_run(name: str, tracker: Tracker | None) -> None:
-    """Within a Ray actor, have its process log to the run's folder."""
+    """Log to the run's folder, within a Ray actor."""
     if tracker is not None and inside_ray_actor():
         setup_logger(name, call(tracker.get_log_dir))

@@ -1,4 +1,4 @@
-"""Where metrics go: one small protocol, and a dict of what implements it.
+"""Metrics writers: one protocol, and a dict of its implementations; and games on disk.
 
 Importing this module loads none of the libraries; a writer loads its own when it is opened.
 """
@@ -21,7 +21,7 @@ from unstable.utils.files import open_data, to_json, write_whole
 
 
 class MetricsWriter(Protocol):
-    """Takes numbers by name, in the order they come."""
+    """Writes numbers by name, in order."""
 
     def write(self, values: Mapping[str, float], step: int) -> None: ...
 
@@ -29,7 +29,7 @@ class MetricsWriter(Protocol):
 
 
 class MissingExtraError(ImportError):
-    """A writer was asked for whose library is not installed."""
+    """The library of a metrics writer is not installed."""
 
     def __init__(self, extra: str) -> None:
         super().__init__(f"{extra} is not installed: pip install 'prompt2policy[{extra}]'")
@@ -103,7 +103,7 @@ class WandbWriter:
     def __init__(
         self, folder: Path, project: str, run_name: str, run_id: str, step_metric: str
     ) -> None:
-        wandb = _library("wandb")
+        wandb = _import_library("wandb")
         folder.mkdir(parents=True, exist_ok=True)
         identifier = re.sub(r"[^A-Za-z0-9_.-]", "-", run_id)[-128:]  # ids allow little else
         self._run = wandb.init(
@@ -124,7 +124,7 @@ class TrackioWriter:
     """trackio's local dashboard; a resumed run continues under its name."""
 
     def __init__(self, project: str, run_name: str) -> None:
-        trackio = _library("trackio")
+        trackio = _import_library("trackio")
         self._run = trackio.init(project=project, name=run_name, resume="allow", embed=False)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
@@ -159,7 +159,7 @@ def truncate_lines(path: Path, resume_step: int | None, step_key: str = "step") 
 
 
 def _step_of(line: str, step_key: str) -> float:
-    """The line's step; NaN, which no comparison holds for, where it has none."""
+    """Return the line's step; NaN, which no comparison holds for, where it has none."""
     try:
         return float(json.loads(line)[step_key])
     except (ValueError, KeyError, TypeError):
@@ -170,7 +170,7 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def _library(name: str) -> Any:
+def _import_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -188,10 +188,10 @@ MAX_TEXT = 20_000
 """Characters of an observation or an answer that are kept, the last ones."""
 
 
-def transcript(
+def make_transcript(
     spec: PlaySpec, meta: TaskMeta, result: EpisodeResult, number: int
 ) -> dict[str, Any]:
-    """A game as it is written.
+    """Return a game as it is written.
 
     Of an observation only what differs from the player's last one is kept: `shared` is how many
     characters they have in common from the start.
@@ -199,7 +199,7 @@ def transcript(
     moves, last = [], dict[int, str]()
     for move in result.moves:
         observation = _cut(move.observation)
-        shared = _common(last.get(move.seat, ""), observation)
+        shared = _count_common(last.get(move.seat, ""), observation)
         last[move.seat] = observation
         moves.append(
             {
@@ -227,7 +227,7 @@ def transcript(
 
 
 def format_transcript(game: Mapping[str, Any]) -> str:
-    """A game as it is written, for a terminal: every move with the board after it.
+    """Format a game for a terminal: every move with the board after it.
 
     Where a game draws no board, what was new to the player is shown before its answer.
     """
@@ -248,7 +248,7 @@ def format_transcript(game: Mapping[str, Any]) -> str:
 
 
 class Transcripts:
-    """Appends games to a run's folder; there must be no second one of it.
+    """Appends games to a run's folder, which it owns.
 
     Args:
         run_dir: the run's folder.
@@ -266,12 +266,12 @@ class Transcripts:
                 truncate_lines(self._folder / name, last)
 
     def add(self, game: Mapping[str, Any]) -> None:
-        """Append a game; it has left this process when this returns."""
+        """Append a game; it is written when this returns."""
         kind = game["kind"]
         older, newest = (self._folder / name for name in file_names(kind))
         self._folder.mkdir(exist_ok=True)
         if kind not in self._games:
-            self._games[kind] = sum(1 for _ in _lines(newest))
+            self._games[kind] = sum(1 for _ in _read_lines(newest))
         most_games, most_bytes = LIMITS[kind]
         if newest.exists() and (
             self._games[kind] >= most_games or newest.stat().st_size >= most_bytes
@@ -284,20 +284,20 @@ class Transcripts:
 
 
 def read_games(run_dir: Path, kind: Kind) -> Iterator[dict[str, Any]]:
-    """The games of a run, oldest first, with whole observations; also while it runs.
+    """Yield the games of a run, oldest first, with whole observations; also while it runs.
 
     Lines that are not whole, and files that go while they are read, are passed over.
     """
     for name in file_names(kind):
-        for line in _lines(run_dir / FOLDER / name, run_dir):
+        for line in _read_lines(run_dir / FOLDER / name, run_dir):
             try:
-                yield whole(json.loads(line))
+                yield restore_observations(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue
 
 
-def whole(game: dict[str, Any]) -> dict[str, Any]:
-    """The game with whole observations instead of what was new of them."""
+def restore_observations(game: dict[str, Any]) -> dict[str, Any]:
+    """Restore whole observations from what was new of them."""
     last = dict[int, str]()
     for move in game["moves"]:
         seat = move["seat"]
@@ -307,11 +307,11 @@ def whole(game: dict[str, Any]) -> dict[str, Any]:
 
 
 def file_names(kind: str) -> tuple[str, str]:
-    """The older file and the newest."""
+    """Return the older file and the newest."""
     return f"{kind}.1.jsonl", f"{kind}.jsonl"
 
 
-def _lines(path: Path, run_dir: Path | None = None) -> Iterator[bytes]:
+def _read_lines(path: Path, run_dir: Path | None = None) -> Iterator[bytes]:
     try:
         with open_data(path, run_dir or path.parent) as stream:
             yield from stream
@@ -323,8 +323,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT else "…" + text[-MAX_TEXT:]
 
 
-def _common(one: str, other: str) -> int:
-    """How many characters two texts have in common from the start."""
+def _count_common(one: str, other: str) -> int:
+    """Return how many characters two texts have in common from the start."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

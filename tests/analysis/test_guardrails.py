@@ -61,7 +61,7 @@ def test_noise_does_not_often_change_the_finding(kind):
     assert right >= 85
 
 
-def test_a_rise_that_only_the_whole_curve_shows_is_seldom_called_a_plateau():
+def test_slow_noisy_rise_is_seldom_a_plateau():
     called = []
     for seed in range(50):
         rng = np.random.default_rng(seed)
@@ -116,7 +116,7 @@ def test_one_term_that_drowns_the_others_is_named():
     assert check_terms({"speed": 5.0, "ctrl": -1.0}) == []
 
 
-def test_a_dead_term_is_dead_and_does_not_make_the_other_dominant():
+def test_dead_term_makes_no_other_dominant():
     (warning,) = check_terms({"speed": 5.0, "bonus": 0.0})
     assert (warning.kind, warning.term) == ("dead_term", "bonus")
     assert check_terms({"a": 0.0, "b": 0.0}) == []

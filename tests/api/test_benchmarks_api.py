@@ -50,9 +50,7 @@ def ended(runs: Path) -> str:
     return made.benchmark_id
 
 
-def test_a_benchmark_of_the_command_line_is_listed_and_shown(
-    client: TestClient, runs: Path
-) -> None:
+def test_benchmark_of_command_line_is_listed(client: TestClient, runs: Path) -> None:
     name = ended(runs)
     (row,) = client.get("/api/benchmarks").json()
     assert (row["benchmark_id"], row["state"], row["has_job"]) == (name, "completed", False)
@@ -67,9 +65,7 @@ def test_a_benchmark_of_the_command_line_is_listed_and_shown(
     assert client.get("/api/benchmarks/bm_0").status_code == 404
 
 
-def test_looking_measures_nothing_and_shows_what_was_measured(
-    client: TestClient, runs: Path
-) -> None:
+def test_show_benchmark_measures_nothing(client: TestClient, runs: Path) -> None:
     name = ended(runs)
     before = client.get(f"/api/benchmarks/{name}").json()
     assert before["overall"]["true"]["total"] == 0
@@ -86,7 +82,7 @@ def test_looking_measures_nothing_and_shows_what_was_measured(
     assert client.get(f"/api/benchmarks/{name}/cases").json()[0]["true_pass"] is True
 
 
-def test_a_case_leads_to_its_session_and_its_videos(client: TestClient, runs: Path) -> None:
+def test_case_links_to_its_session_and_videos(client: TestClient, runs: Path) -> None:
     name = ended(runs)
     cases = client.get(f"/api/benchmarks/{name}/cases").json()
     assert [(case["case"]["number"], case["passed"]) for case in cases] == [
@@ -120,9 +116,7 @@ def test_a_closed_gate_completes_a_benchmark(client: TestClient, runs: Path) -> 
 
 
 @pytest.mark.usefixtures("no_scheduler")
-def test_a_suite_becomes_a_job_that_can_be_stopped_and_resumed(
-    client: TestClient, runs: Path
-) -> None:
+def test_benchmark_job_can_be_stopped_and_resumed(client: TestClient, runs: Path) -> None:
     body = {"csv": SUITE, "suite": "mine", "model": "builtin", "max_iterations": 1}
     answer = client.post("/api/benchmarks", json=body)
     assert answer.status_code == 201, answer.text
@@ -144,7 +138,7 @@ def test_a_suite_becomes_a_job_that_can_be_stopped_and_resumed(
 
 
 @pytest.mark.usefixtures("no_scheduler")
-def test_a_report_is_asked_for_once(client: TestClient, runs: Path) -> None:
+def test_report_is_made_by_one_job_at_a_time(client: TestClient, runs: Path) -> None:
     name = ended(runs)
     asked = client.post(f"/api/benchmarks/{name}/report")
     assert asked.status_code == 202
@@ -155,7 +149,8 @@ def test_a_report_is_asked_for_once(client: TestClient, runs: Path) -> None:
     assert again["job_id"] != asked.json()["job_id"]
 
 
-def test_the_scheduler_measures_what_it_is_asked_to(
+@pytest.mark.process
+def test_report_job_measures_policies(
     client: TestClient, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cores = tmp_path / "runtime"
@@ -189,7 +184,7 @@ def test_the_scheduler_measures_what_it_is_asked_to(
         ({"csv": SUITE, "unknown": 1}, "unknown"),
     ],
 )
-def test_what_cannot_be_started_is_refused_by_name_and_leaves_nothing_behind(
+def test_bad_benchmark_request_names_field_and_starts_nothing(
     client: TestClient, runs: Path, change: dict[str, Any], named: str
 ) -> None:
     answer = client.post("/api/benchmarks", json={"model": "builtin", **change})
@@ -199,7 +194,7 @@ def test_what_cannot_be_started_is_refused_by_name_and_leaves_nothing_behind(
     assert client.get("/api/scheduler/jobs").json() == []
 
 
-def test_the_options_have_our_suites_with_their_prompts(client: TestClient) -> None:
+def test_benchmark_options_have_suites_with_prompts(client: TestClient) -> None:
     found = client.get("/api/benchmarks/options").json()
     suites = {suite["name"]: suite["cases"] for suite in found["suites"]}
     assert len(suites["mujoco_prompts"]) == 55
@@ -207,9 +202,7 @@ def test_the_options_have_our_suites_with_their_prompts(client: TestClient) -> N
     assert found["nodes"] == ["local"]
 
 
-def test_a_benchmark_is_named_and_goes_into_the_trash_with_its_cases(
-    client: TestClient, runs: Path
-) -> None:
+def test_benchmark_goes_to_trash_with_its_cases(client: TestClient, runs: Path) -> None:
     name = ended(runs)
     there = f"/api/benchmarks/{name}"
     change = {"alias": "Tuesday", "starred": True, "tags": ["paper"]}
@@ -233,7 +226,7 @@ def test_a_benchmark_is_named_and_goes_into_the_trash_with_its_cases(
 
 
 @pytest.mark.usefixtures("no_scheduler")
-def test_a_run_s_output_is_read_from_where_one_left_off(client: TestClient, runs: Path) -> None:
+def test_job_log_continues_at_an_offset(client: TestClient, runs: Path) -> None:
     made, _ = a_benchmark(runs, a_case(0))
     start(made, runs)
     name = made.benchmark_id
@@ -259,16 +252,14 @@ def test_a_run_s_output_is_read_from_where_one_left_off(client: TestClient, runs
     assert client.get(f"/api/scheduler/jobs/{name}/runs/other/log").status_code == 404
 
 
-def test_a_stream_says_that_a_benchmark_has_changed(client: TestClient, runs: Path) -> None:
+def test_benchmark_stream_sends_changes(client: TestClient, runs: Path) -> None:
     name = ended(runs)
     with client.stream("GET", f"/api/benchmarks/{name}/live") as stream:
         events = (line for line in stream.iter_lines() if line.startswith("event: "))
         assert next(events) == "event: benchmark"
 
 
-def test_a_case_whose_ground_truth_says_no_says_so_in_its_session(
-    client: TestClient, runs: Path
-) -> None:
+def test_session_of_a_case_shows_failed_ground_truth(client: TestClient, runs: Path) -> None:
     made, folder = a_benchmark(runs, a_case(0, truth="reach_gap", threshold=0.001))
     end_case(folder, 0, "passed", 1.0, policy=IDLE, unchecked=("left",))
     session = f"/api/sessions/{made.benchmark_id}_case0"
@@ -283,9 +274,7 @@ def test_a_case_whose_ground_truth_says_no_says_so_in_its_session(
 
 
 @pytest.mark.usefixtures("no_scheduler")
-def test_a_plan_says_what_a_benchmark_takes_and_starts_nothing(
-    client: TestClient, runs: Path
-) -> None:
+def test_plan_benchmark_starts_nothing(client: TestClient, runs: Path) -> None:
     asked = {"csv": SUITE, "model": "builtin", "max_iterations": 3, "max_parallel": 1}
     plan = client.post("/api/benchmarks/plan", json=asked).json()
     needed = plan["workload"]
@@ -296,9 +285,7 @@ def test_a_plan_says_what_a_benchmark_takes_and_starts_nothing(
 
 
 @pytest.mark.usefixtures("no_scheduler")
-def test_a_plan_with_prices_that_cannot_be_read_names_their_file(
-    client: TestClient, broken_prices: Path
-) -> None:
+def test_plan_names_unreadable_price_file(client: TestClient, broken_prices: Path) -> None:
     asked = {"csv": SUITE, "model": "anthropic:claude-sonnet-4-5"}
     answer = client.post("/api/benchmarks/plan", json=asked)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")

@@ -79,7 +79,7 @@ def demo() -> Iterator[tuple[Path, Path]]:
         yield folders
 
 
-def test_every_video_lasts_as_long_as_its_frames_and_that_is_seconds(
+def test_demo_videos_last_as_long_as_their_frames(
     demo: tuple[Path, Path],
 ) -> None:
     videos = sorted(demo[0].rglob("*.mp4"))
@@ -93,7 +93,7 @@ def test_every_video_lasts_as_long_as_its_frames_and_that_is_seconds(
         assert video.seconds >= 1, path
 
 
-def test_the_demo_is_small_and_its_videos_are_what_the_pages_name(demo: tuple[Path, Path]) -> None:
+def test_demo_is_small_and_has_named_videos(demo: tuple[Path, Path]) -> None:
     assert RECORDING.stat().st_size < SMALL_ENOUGH
     for path in demo[0].rglob("result.json"):
         result = json.loads(path.read_text())
@@ -101,7 +101,7 @@ def test_the_demo_is_small_and_its_videos_are_what_the_pages_name(demo: tuple[Pa
             assert (path.parent / named).exists(), (path, named)
 
 
-def test_the_demo_names_no_folder_of_the_machine_it_was_recorded_on(
+def test_demo_names_no_folder_of_its_machine(
     demo: tuple[Path, Path],
 ) -> None:
     texts = [path for folder in demo for path in folder.rglob("*.json*")]
@@ -110,7 +110,7 @@ def test_the_demo_names_no_folder_of_the_machine_it_was_recorded_on(
         assert not re.search(r'"/(tmp|root|home|work)/', path.read_text()), path
 
 
-def test_each_page_of_the_demo_has_something_to_show(demo: tuple[Path, Path]) -> None:
+def test_demo_has_content_for_each_page(demo: tuple[Path, Path]) -> None:
     with signed_in(*demo) as client:
         sessions = client.get("/api/sessions?cases=false").json()
         assert {each["status"] for each in sessions} == {"passed"}
@@ -124,7 +124,7 @@ def test_each_page_of_the_demo_has_something_to_show(demo: tuple[Path, Path]) ->
         assert client.get(f"/api/selfplay/{run['run_id']}/games").json()
 
 
-def test_nothing_in_the_demo_contradicts_itself(demo: tuple[Path, Path]) -> None:
+def test_demo_jobs_results_and_reports_agree(demo: tuple[Path, Path]) -> None:
     with signed_in(*demo) as client:
         sessions = client.get("/api/sessions?cases=false").json()
         jobs = client.get("/api/scheduler/jobs").json()
@@ -159,7 +159,7 @@ def test_nothing_in_the_demo_contradicts_itself(demo: tuple[Path, Path]) -> None
 
 
 @pytest.mark.parametrize("fps", [Fraction(10), Fraction(25)])
-def test_a_video_is_made_shorter_and_stays_as_fast_and_as_large(
+def test_recorder_shortens_video_at_same_speed(
     recorder: ModuleType, tmp_path: Path, fps: Fraction
 ) -> None:
     brightness = (np.arange(12 * int(fps)) % 256).astype(np.uint8)
@@ -172,7 +172,7 @@ def test_a_video_is_made_shorter_and_stays_as_fast_and_as_large(
     assert float(video.seconds) == pytest.approx(recorder.SECONDS, abs=1 / float(video.fps))
 
 
-def test_what_is_recorded_takes_the_place_of_its_kind_and_leaves_the_others(
+def test_recorder_replaces_entries_of_same_kind(
     recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tmp_path / "demo.tar.xz"
@@ -196,7 +196,7 @@ def test_what_is_recorded_takes_the_place_of_its_kind_and_leaves_the_others(
         assert games.read().split() == [str(n).encode() for n in range(40, 100)]
 
 
-def test_a_session_is_recorded_with_its_job_and_goes_with_it(
+def test_recorder_keeps_session_with_its_job(
     recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, selfplay = tmp_path / "demo.tar.xz", tmp_path / "outputs" / "nim"

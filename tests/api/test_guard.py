@@ -13,7 +13,7 @@ from p2p.api.guard import MAX_BODY
 
 
 @pytest.mark.parametrize("path", ["/api/sessions", "/api/live", "/openapi.json", "/api/trash"])
-def test_without_the_token_nothing_is_answered(anybody: TestClient, path: str) -> None:
+def test_request_without_token_gets_401(anybody: TestClient, path: str) -> None:
     answer = anybody.get(path)
     assert answer.status_code == 401
     assert answer.headers["content-type"] == "application/problem+json"
@@ -21,13 +21,13 @@ def test_without_the_token_nothing_is_answered(anybody: TestClient, path: str) -
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "ü"])
-def test_a_wrong_token_opens_nothing(anybody: TestClient, token: str) -> None:
+def test_wrong_token_gets_401(anybody: TestClient, token: str) -> None:
     headers = [(b"authorization", f"Bearer {token}".encode())]
     assert anybody.get("/api/sessions", headers=headers).status_code == 401
     assert anybody.get("/", params={"token": token}, follow_redirects=False).status_code == 401
 
 
-def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(
+def test_token_in_address_becomes_httponly_cookie(
     anybody: TestClient,
 ) -> None:
     answer = anybody.get(f"/e2e?token={TOKEN}&tab=1", follow_redirects=False)
@@ -40,12 +40,12 @@ def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(
     assert anybody.get("/api/sessions").status_code == 200
 
 
-def test_a_redirect_never_leads_to_another_site(anybody: TestClient) -> None:
+def test_redirect_stays_on_this_site(anybody: TestClient) -> None:
     answer = anybody.get(f"//evil.example/x?token={TOKEN}", follow_redirects=False)
     assert not answer.headers.get("location", "/").startswith("//")
 
 
-def test_a_page_of_another_site_cannot_write_with_the_cookie(anybody: TestClient) -> None:
+def test_cookie_write_from_other_site_gets_403(anybody: TestClient) -> None:
     anybody.get(f"/?token={TOKEN}")
     change = {"json": {"starred": True}}
     there = "/api/sessions/session_a"
@@ -57,12 +57,12 @@ def test_a_page_of_another_site_cannot_write_with_the_cookie(anybody: TestClient
     assert anybody.patch(there, headers=own, **change).status_code == 200
 
 
-def test_another_name_for_our_address_is_refused(anybody: TestClient) -> None:
+def test_unknown_host_name_gets_421(anybody: TestClient) -> None:
     headers = {"Host": "evil.example", "Authorization": f"Bearer {TOKEN}"}
     assert anybody.get("/api/sessions", headers=headers).status_code == 421
 
 
-def test_a_cookie_of_an_earlier_server_opens_nothing(anybody: TestClient, runs: Path) -> None:
+def test_cookie_of_earlier_server_gets_401(anybody: TestClient, runs: Path) -> None:
     anybody.get(f"/?token={TOKEN}")
     cookies = dict(anybody.cookies)
     app = create_app(runs, token="another-token")
@@ -70,7 +70,7 @@ def test_a_cookie_of_an_earlier_server_opens_nothing(anybody: TestClient, runs: 
         assert later.get("/api/sessions").status_code == 401
 
 
-def test_a_large_body_is_refused_with_and_without_a_length(client: TestClient) -> None:
+def test_large_body_gets_413(client: TestClient) -> None:
     there = "/api/sessions/session_a/steer"
     large = b'{"remark": "' + b"x" * MAX_BODY + b'"}'
     headers = {"content-type": "application/json"}
@@ -83,7 +83,7 @@ def test_a_large_body_is_refused_with_and_without_a_length(client: TestClient) -
     assert client.post(there, content=pieces(), headers=headers).status_code == 413
 
 
-def test_every_answer_says_what_a_browser_may_do_with_it(anybody: TestClient) -> None:
+def test_every_answer_has_security_headers(anybody: TestClient) -> None:
     for path in ("/api/sessions", "/", "/nothing"):
         headers = anybody.get(path).headers
         assert "default-src 'self'" in headers["content-security-policy"]
@@ -93,6 +93,6 @@ def test_every_answer_says_what_a_browser_may_do_with_it(anybody: TestClient) ->
     assert "access-control-allow-origin" not in anybody.get("/api/sessions").headers
 
 
-def test_there_is_no_server_without_a_token(runs: Path) -> None:
+def test_create_app_needs_a_token(runs: Path) -> None:
     with pytest.raises(ValueError, match="token"):
         create_app(runs, token="")

@@ -25,7 +25,7 @@ def names(index: SessionIndex, **query: object) -> list[str]:
     return [each.row.session_id for each in entries]
 
 
-def test_it_follows_what_happens_to_the_files(tmp_path: Path) -> None:
+def test_index_follows_changed_files(tmp_path: Path) -> None:
     index = SessionIndex(tmp_path)
     assert names(index) == []
     make_session(tmp_path, "session_a")
@@ -40,7 +40,7 @@ def test_it_follows_what_happens_to_the_files(tmp_path: Path) -> None:
     assert names(index) == []
 
 
-def test_a_training_run_is_found_in_the_newest_session_that_has_it(tmp_path: Path) -> None:
+def test_newest_with_finds_newest_session_of_run(tmp_path: Path) -> None:
     old = make_session(tmp_path, "session_a")
     make_session(tmp_path, "session_b")
     (old.iteration(2).path / "fast_seed_1").mkdir(parents=True)
@@ -57,7 +57,7 @@ def test_a_training_run_is_found_in_the_newest_session_that_has_it(tmp_path: Pat
     assert index.newest_with("base_seed_1") == []
 
 
-def test_pages_are_sorted_and_counted(tmp_path: Path) -> None:
+def test_index_sorts_and_counts_pages(tmp_path: Path) -> None:
     for number, score in enumerate((0.2, 0.9, 0.5)):
         make_session(tmp_path, f"session_{number}", score=score)
     make_session(tmp_path / "bm_0a", "case7", prompt="a case")
@@ -71,7 +71,7 @@ def test_pages_are_sorted_and_counted(tmp_path: Path) -> None:
     assert set(names(index, cases=False)) == set(names(index)) - {"bm_0a_case7"}
 
 
-def test_a_session_whose_process_is_gone_does_not_stay_running(tmp_path: Path) -> None:
+def test_index_marks_session_of_dead_process_stale(tmp_path: Path) -> None:
     record = make_session(tmp_path, "session_a")
     record.set_status("running")
     index = SessionIndex(tmp_path)
@@ -85,7 +85,7 @@ def test_a_session_whose_process_is_gone_does_not_stay_running(tmp_path: Path) -
     assert names(index, status="stale") == ["session_a"]
 
 
-def test_the_list_catches_up_after_a_folder_could_not_be_read(
+def test_index_recovers_after_unreadable_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = AppState(tmp_path, tmp_path / "outputs")

@@ -50,7 +50,7 @@ async def seqs(messages: AsyncIterator[Message], count: int) -> list[int]:
     return numbers
 
 
-def test_all_who_watch_share_the_looks_and_hear_of_changes_once() -> None:
+def test_watchers_share_looks_and_get_changes_once() -> None:
     counter = Counter()
 
     async def client(watcher: Watcher, delay: float) -> list[int]:
@@ -68,7 +68,7 @@ def test_all_who_watch_share_the_looks_and_hear_of_changes_once() -> None:
     assert counter.looks < sum(map(len, heard)) / 5
 
 
-def test_it_is_looked_at_only_while_somebody_watches() -> None:
+def test_subject_is_looked_at_only_while_watched() -> None:
     counter = Counter()
 
     async def watch() -> int:
@@ -91,7 +91,7 @@ def test_streams_end_when_the_subject_is_gone() -> None:
         assert numbers[-1] == 5
 
 
-def test_a_slow_reader_hears_of_the_latest_change_only() -> None:
+def test_slow_reader_gets_latest_change_only() -> None:
     counter = Counter(most=100)
 
     async def slow() -> list[int]:
@@ -106,7 +106,7 @@ def test_a_slow_reader_hears_of_the_latest_change_only() -> None:
     assert numbers[-1] == 100
 
 
-def test_a_session_stream_says_which_part_has_changed(tmp_path: Path) -> None:
+def test_session_stream_names_changed_part(tmp_path: Path) -> None:
     record = make_session(tmp_path, "session_a")
     run = record.iteration(1).runs()[0]
 
@@ -135,7 +135,7 @@ def test_a_session_stream_says_which_part_has_changed(tmp_path: Path) -> None:
     assert heard == ["session", "metrics", "event", "metrics", "metrics", "session", "session"]
 
 
-def test_a_stream_over_http_begins_after_the_last_event_seen(client: TestClient) -> None:
+def test_stream_begins_after_last_event_seen(client: TestClient) -> None:
     with client.stream("GET", "/api/sessions/session_a/live", params={"after": 2}) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         lines = (line for line in stream.iter_lines() if line.startswith(("event: ", "data: ")))

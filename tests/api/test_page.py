@@ -22,7 +22,7 @@ SINGLE_FILES = (
 @pytest.mark.parametrize(
     "path", ["/", "/e2e", "/e2e/session_a", "/benchmark/job/j/case/1", "/monitor", "/trash"]
 )
-def test_the_page_answers_at_its_addresses_without_a_token(anybody: TestClient, path: str) -> None:
+def test_page_is_served_at_its_addresses(anybody: TestClient, path: str) -> None:
     answer = anybody.get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
@@ -30,14 +30,14 @@ def test_the_page_answers_at_its_addresses_without_a_token(anybody: TestClient, 
     assert "unsafe" not in answer.headers["content-security-policy"]
 
 
-def test_other_addresses_are_not_the_page(client: TestClient) -> None:
+def test_other_addresses_get_404(client: TestClient) -> None:
     assert client.get("/nothing/here").headers["content-type"] == "application/problem+json"
     visited = client.get("/nothing/here", headers={"Accept": "text/html,*/*"})
     assert (visited.status_code, visited.headers["content-type"][:9]) == (404, "text/html")
     assert client.get("/api/nothing").headers["content-type"] == "application/problem+json"
 
 
-def test_what_the_page_needs_is_there_and_kept_for_ever(anybody: TestClient) -> None:
+def test_page_assets_exist_and_are_immutable(anybody: TestClient) -> None:
     page = anybody.get("/").text
     needed = re.findall(r'(?:src|href)="(/[^"]+)"', page)
     assert any(path.endswith(".js") for path in needed)
@@ -47,7 +47,7 @@ def test_what_the_page_needs_is_there_and_kept_for_ever(anybody: TestClient) -> 
         assert "immutable" in answer.headers["cache-control"]
 
 
-def test_the_page_has_nothing_that_the_content_policy_forbids(anybody: TestClient) -> None:
+def test_page_has_no_inline_script_or_style(anybody: TestClient) -> None:
     page = anybody.get("/").text
     assert "<style" not in page
     assert " style=" not in page

@@ -8,7 +8,7 @@ from processes import wait_until
 from p2p.api.state import KEPT, ResourceHistory
 
 
-def test_the_last_samples_are_kept_as_shares() -> None:
+def test_resource_history_keeps_last_samples() -> None:
     history = ResourceHistory()
     for _ in range(KEPT + 5):
         history.sample()
@@ -19,13 +19,5 @@ def test_the_last_samples_are_kept_as_shares() -> None:
     assert history.core_percent
 
 
-def test_the_first_look_only_begins_the_measurement() -> None:
-    history = ResourceHistory()
-    history.sample()
-    assert history.samples() == []
-    history.sample()
-    assert len(history.samples()) == 1
-
-
-def test_a_server_remembers_its_machine_without_being_asked(client: TestClient) -> None:
+def test_server_samples_resources_by_itself(client: TestClient) -> None:
     wait_until(lambda: len(client.get("/api/resources/history").json()) > 0, 30)

@@ -47,7 +47,7 @@ def player(tmp_path: Path, outputs: Path) -> Iterator[TestClient]:
         yield client
 
 
-def test_a_run_is_listed_and_shown(player: TestClient) -> None:
+def test_selfplay_run_is_listed_and_shown(player: TestClient) -> None:
     (row,) = player.get("/api/selfplay").json()
     assert row["run_id"] == "2026-01-01~12-00-00~tictactoe"
     assert (row["status"], row["step"], row["updates"]) == ("completed", 2, 2)
@@ -61,14 +61,14 @@ def test_a_run_is_listed_and_shown(player: TestClient) -> None:
 
 
 @pytest.mark.parametrize("run_id", ["..", "a~..~..~etc", "~", "/etc", "none", "x" * 5000, "\0"])
-def test_a_hostile_or_unknown_run_is_not_found(player: TestClient, run_id: str) -> None:
+def test_hostile_selfplay_id_is_not_found(player: TestClient, run_id: str) -> None:
     given = quote(run_id, safe="").replace(".", "%2e")
     assert player.get(f"/api/selfplay/{given}").status_code == 404
     assert player.get(f"/api/selfplay/{given}/games").status_code == 404
     assert player.get(f"/api/selfplay/{given}/games/eval-1").status_code == 404
 
 
-def test_a_link_to_elsewhere_is_neither_listed_nor_opened(
+def test_linked_selfplay_run_is_not_opened(
     player: TestClient, outputs: Path, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -110,7 +110,7 @@ def ids(player: TestClient, **query: str | int) -> list[str]:
     return [game["id"] for game in player.get(f"/api/selfplay/{RUN}/games", params=query).json()]
 
 
-def test_games_are_listed_from_the_newest_page_by_page(player: TestClient, outputs: Path) -> None:
+def test_games_are_listed_newest_first_by_page(player: TestClient, outputs: Path) -> None:
     write_games(outputs, "eval.1.jsonl", [a_game(n) for n in (1, 2, 3)])
     write_games(outputs, "eval.jsonl", [a_game(n) for n in (4, 5)])
     write_games(outputs, "train.jsonl", [a_game(9, "train")])
@@ -124,9 +124,7 @@ def test_games_are_listed_from_the_newest_page_by_page(player: TestClient, outpu
     assert "moves" not in row
 
 
-def test_a_game_is_shown_move_by_move_with_whole_observations(
-    player: TestClient, outputs: Path
-) -> None:
+def test_game_shows_moves_with_whole_observations(player: TestClient, outputs: Path) -> None:
     write_games(outputs, "eval.jsonl", [a_game(1), a_game(2)])
     game = player.get(f"/api/selfplay/{RUN}/games/eval-1").json()
     assert [move["observation"] for move in game["moves"]] == [
@@ -138,7 +136,7 @@ def test_a_game_is_shown_move_by_move_with_whole_observations(
         assert player.get(f"/api/selfplay/{RUN}/games/{missing}").status_code == 404
 
 
-def test_lines_that_are_no_games_are_passed_over(player: TestClient, outputs: Path) -> None:
+def test_lines_that_are_no_games_are_skipped(player: TestClient, outputs: Path) -> None:
     path = write_games(outputs, "eval.jsonl", [a_game(1)])
     odd = [{"id": "eval-2"}, {**a_game(3), "moves": [1]}, {**a_game(4), "players": "x"}, []]
     text = "".join(json.dumps(line) + "\n" for line in odd)
@@ -147,9 +145,7 @@ def test_lines_that_are_no_games_are_passed_over(player: TestClient, outputs: Pa
     assert player.get(f"/api/selfplay/{RUN}/games/eval-3").status_code == 404
 
 
-def test_games_outside_of_the_run_are_not_read(
-    player: TestClient, outputs: Path, tmp_path: Path
-) -> None:
+def test_linked_games_file_is_not_read(player: TestClient, outputs: Path, tmp_path: Path) -> None:
     path = write_games(outputs, "eval.jsonl", [a_game(1)])
     path.rename(tmp_path / "elsewhere.jsonl")
     path.symlink_to(tmp_path / "elsewhere.jsonl")
@@ -157,7 +153,7 @@ def test_games_outside_of_the_run_are_not_read(
     assert player.get(f"/api/selfplay/{RUN}/games/eval-1").status_code == 404
 
 
-def test_a_run_is_started_as_a_job_listed_at_once_and_stopped(
+def test_selfplay_job_is_started_listed_and_stopped(
     player: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("p2p.api.selfplay.ensure_scheduler", lambda _: None)
@@ -187,9 +183,7 @@ def test_a_run_is_started_as_a_job_listed_at_once_and_stopped(
     assert (foreign.status_code, "no job" in foreign.json()["detail"]) == (409, True)
 
 
-def test_a_run_that_cannot_be_is_refused_in_the_words_of_the_checker(
-    player: TestClient, tmp_path: Path
-) -> None:
+def test_start_selfplay_names_the_bad_field(player: TestClient, tmp_path: Path) -> None:
     refused = player.post("/api/selfplay", json={"games": ["Nothing-v0"]})
     assert refused.status_code == 422
     assert "'Nothing-v0' is none of GET /api/selfplay/options" in refused.json()["detail"]
@@ -200,7 +194,7 @@ def test_a_run_that_cannot_be_is_refused_in_the_words_of_the_checker(
 
 
 @pytest.mark.parametrize("game", ["Wordle-v0", "../etc", "x" * 50])
-def test_a_game_that_is_not_offered_is_refused_at_once(player: TestClient, game: str) -> None:
+def test_start_selfplay_refuses_unknown_game(player: TestClient, game: str) -> None:
     answer = player.post("/api/selfplay", json={"games": [game], "model": "tiny"})
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith("games: ")

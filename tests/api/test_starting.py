@@ -42,7 +42,7 @@ def cleanly(client: TestClient) -> Iterator[TestClient]:
 
 
 @pytest.mark.slow
-def test_a_session_runs_to_its_end_without_the_server(runs: Path) -> None:
+def test_session_ends_without_the_server(runs: Path) -> None:
     with signed_in(runs) as client:
         answer = client.post("/api/sessions", json=SHORT)
         assert answer.status_code == 201, answer.text
@@ -56,7 +56,7 @@ def test_a_session_runs_to_its_end_without_the_server(runs: Path) -> None:
         assert client.get(f"/api/sessions/{session_id}").json()["iterations"] == 1
 
 
-def test_options_of_a_request_reach_the_session(
+def test_request_options_reach_the_session(
     client: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("p2p.api.sessions.ensure_scheduler", lambda _: None)
@@ -75,7 +75,8 @@ def test_options_of_a_request_reach_the_session(
     assert (refused.status_code, "thinking_effort" in refused.text) == (422, True)
 
 
-def test_a_session_is_stopped_while_it_runs_and_goes_on_when_resumed(cleanly: TestClient) -> None:
+@pytest.mark.process
+def test_running_session_can_be_stopped_and_resumed(cleanly: TestClient) -> None:
     endless = {**SHORT, "settings": {**SHORT["settings"], "total_timesteps": 50_000_000}}
     started = cleanly.post("/api/sessions", json=endless).json()
     there = f"/api/sessions/{started['session_id']}"
@@ -90,7 +91,8 @@ def test_a_session_is_stopped_while_it_runs_and_goes_on_when_resumed(cleanly: Te
     wait_until(lambda: cleanly.get(there).json()["status"] == "running", 120)
 
 
-def test_a_session_out_of_time_is_a_job_done_and_goes_on_with_more(cleanly: TestClient) -> None:
+@pytest.mark.process
+def test_session_out_of_time_resumes_with_more(cleanly: TestClient) -> None:
     started = cleanly.post("/api/sessions", json={**SHORT, "max_minutes": 0.01}).json()
     there = f"/api/sessions/{started['session_id']}"
 
@@ -138,7 +140,7 @@ def test_a_session_out_of_time_is_a_job_done_and_goes_on_with_more(cleanly: Test
         ({"unknown": 1}, "unknown"),
     ],
 )
-def test_what_cannot_be_started_is_refused_by_name_and_leaves_nothing(
+def test_bad_session_request_names_field_and_starts_nothing(
     client: TestClient,
     runs: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -153,10 +155,10 @@ def test_what_cannot_be_started_is_refused_by_name_and_leaves_nothing(
     assert client.get("/api/scheduler/jobs").json() == []
 
 
-def test_a_prompt_is_submitted_to_nodes_of_ones_choice(
+def test_submit_job_goes_to_chosen_nodes(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.api.jobs.ensure_scheduler", lambda _: None)
+    monkeypatch.setattr("p2p.api.sessions.ensure_scheduler", lambda _: None)
     client.post("/api/scheduler/nodes", json={"node_id": "more", "backend": "local", "cores": 4})
     there, body = "/api/scheduler/jobs", {**SHORT, "cores": 4, "nodes": ["more"], "priority": 3}
     answer = client.post(there, json=body).json()
@@ -176,7 +178,7 @@ def test_a_prompt_is_submitted_to_nodes_of_ones_choice(
     assert len(client.get(there).json()) == 1
 
 
-def test_nodes_are_listed_checked_added_and_removed(client: TestClient) -> None:
+def test_nodes_can_be_added_checked_and_removed(client: TestClient) -> None:
     (local,) = client.get("/api/scheduler/nodes").json()
     assert local["node_id"] == "local"
     assert client.post("/api/scheduler/nodes/local/check").json()["usable"] is True

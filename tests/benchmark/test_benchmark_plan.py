@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark_folder import a_benchmark, a_case, a_request
-from p2p.benchmark.planning import in_stages, job_of, plan, prepare, workload
+from p2p.benchmark.planning import job_of, plan, prepare, split_into_stages, workload
 from p2p.benchmark.records import BENCHMARK_ID, Benchmark, case_record, read_benchmark
 from p2p.benchmark.suite import SHIPPED, Case, load_suite
 from p2p.config import LoopConfig
@@ -22,7 +22,7 @@ from p2p.settings import session_path
 CASES = [a_case(number) for number in (2, 3, 5, 7)]
 
 
-def test_with_no_options_every_prompt_of_the_suite_gets_a_config_that_can_be_trained() -> None:
+def test_plan_without_options_gives_trainable_configs() -> None:
     made = plan(load_suite(SHIPPED), SHIPPED, a_request({}))
     for case in made.cases:
         loop = loop_config(case.env_id, **made.options)
@@ -58,7 +58,7 @@ def test_no_session_is_told_its_truth(tmp_path: Path) -> None:
     assert not any(b"reach_gap" in f.read_bytes() or b"0.0123" in f.read_bytes() for f in files)
 
 
-def test_preparing_again_makes_what_is_missing_and_touches_nothing_else(tmp_path: Path) -> None:
+def test_prepare_again_makes_only_what_is_missing(tmp_path: Path) -> None:
     made, folder = a_benchmark(tmp_path, *CASES)
     kept, lost = case_record(folder, 2), case_record(folder, 3)
     kept.set_status("running")
@@ -84,7 +84,7 @@ def test_a_flat_job_has_a_run_for_each_case_and_no_gate(tmp_path: Path) -> None:
     assert [run.folder for run in job.runs] == [f"{job.job_id}/case{n}" for n in (2, 3, 5, 7)]
 
 
-def test_each_stage_requires_the_gate_before_it_and_each_gate_waits_for_all_its_cases(
+def test_staged_job_orders_cases_and_gates(
     tmp_path: Path,
 ) -> None:
     made, folder = a_benchmark(tmp_path, *CASES, mode="staged", num_stages=3, gate_threshold=0.5)
@@ -99,7 +99,7 @@ def test_each_stage_requires_the_gate_before_it_and_each_gate_waits_for_all_its_
     assert not (folder / "gate2").exists()
 
 
-def test_the_keys_that_a_model_needs_are_named_and_nowhere_written(
+def test_benchmark_job_names_keys_and_writes_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from p2p.settings import get_settings
@@ -124,9 +124,7 @@ def test_the_keys_that_a_model_needs_are_named_and_nowhere_written(
         ({"max_itertions": 1}, "did you mean max_iterations"),
     ],
 )
-def test_options_that_no_session_can_have_are_refused_before_anything_is_written(
-    options: dict[str, Any], says: str
-) -> None:
+def test_plan_refuses_options_of_no_session(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         plan(CASES, "x.csv", a_request(options))
 
@@ -139,27 +137,25 @@ SUITES = st.lists(
 
 
 @given(SUITES, st.integers(1, 40))
-def test_every_case_is_in_one_stage_and_stages_are_equally_large(
-    cases: list[Case], num_stages: int
-) -> None:
-    stages = in_stages(cases, num_stages)
+def test_split_into_stages_covers_all_cases_evenly(cases: list[Case], num_stages: int) -> None:
+    stages = split_into_stages(cases, num_stages)
     assert sorted(case.number for stage in stages for case in stage) == list(range(len(cases)))
     sizes = [len(stage) for stage in stages]
     assert len(stages) == min(num_stages, len(cases))
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_each_stage_of_the_shipped_suite_has_all_difficulties_and_many_environments() -> None:
-    for stage in in_stages(load_suite(SHIPPED), 5):
+def test_stages_of_shipped_suite_are_balanced() -> None:
+    for stage in split_into_stages(load_suite(SHIPPED), 5):
         counts = Counter(case.difficulty for case in stage)
         assert len(counts) == 3
         assert max(counts.values()) - min(counts.values()) <= 2
         assert len({case.env_id for case in stage}) >= 6
     with pytest.raises(ValueError, match="0 is too few"):
-        in_stages(CASES, 0)
+        split_into_stages(CASES, 0)
 
 
-def test_a_plan_counts_the_longer_time_of_an_algorithm_that_learns_more_from_each_step() -> None:
+def test_workload_counts_more_time_for_sac() -> None:
     cases = load_suite("mujoco_prompts")[:2]
     usual, slower = (
         workload(plan(cases, "x", a_request({"algorithm": name, "total_timesteps": 100_000})), 1)
@@ -169,7 +165,7 @@ def test_a_plan_counts_the_longer_time_of_an_algorithm_that_learns_more_from_eac
     assert slower.minutes[0] > 3 * usual.minutes[0]
 
 
-def test_a_paid_model_has_its_cost_in_the_plan_and_its_limit() -> None:
+def test_workload_has_cost_and_limit_of_paid_model() -> None:
     cases = [a_case(0), a_case(1)]
     options = {"model": "openai:gpt-5", "max_iterations": 4}
     needed = workload(plan(cases, "x", a_request(options)), 2)

@@ -46,7 +46,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return make_report(made, folder), folder
 
 
-def test_rates_are_over_what_finished_and_errors_count_but_are_shown(told: Told) -> None:
+def test_rates_are_over_finished_cases_with_errors(told: Told) -> None:
     report, _ = told
     everything = report.overall
     assert (everything.cases, everything.finished, everything.errors) == (7, 5, 1)
@@ -70,7 +70,7 @@ def test_groups_have_their_own_rates_and_costs(told: Told) -> None:
     }
 
 
-def test_judge_and_truth_are_held_against_each_other(told: Told) -> None:
+def test_agreement_compares_judge_and_truth(told: Told) -> None:
     report, _ = told
     found = report.agreement
     assert (found.compared, found.agreed, found.correlated) == (4, 2, 4)
@@ -93,7 +93,7 @@ def test_a_measurement_is_kept_until_the_policy_is_another(told: Told) -> None:
     assert not again.cases[0].truth.passed
 
 
-def test_a_policy_outside_of_its_session_or_damaged_is_not_played(tmp_path: Path) -> None:
+def test_foreign_or_damaged_policy_is_not_played(tmp_path: Path) -> None:
     made, folder = a_benchmark(tmp_path, a_case(0, **STILL), a_case(1, **STILL))
     end_case(folder, 0, "passed", 1.0, policy=IDLE)
     end_case(folder, 1, "passed", 1.0, policy=IDLE)
@@ -136,7 +136,7 @@ def test_text_of_others_is_text_in_both_pages(tmp_path: Path) -> None:
     assert row.replace("\\|", "").count("|") == 14
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(told: Told) -> None:
+def test_report_page_is_self_contained(told: Told) -> None:
     report, folder = told
     for case in report.cases:
         for video in case.videos:
@@ -153,7 +153,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(told
     assert json.loads(files[2].read_text())["overall"]["finished"] == 5
 
 
-def test_what_has_no_verdict_is_named_with_its_reason(told: Told) -> None:
+def test_report_names_cases_without_verdict(told: Told) -> None:
     report, _ = told
     text = markdown(report)
     assert "Reacher-v5 'whirl': error (nothing in it was understood)" in text
@@ -170,7 +170,7 @@ def test_spearman_ranks_ties_in_the_middle() -> None:
     assert spearman([1, 1, 1], [1, 2, 3]) is None
 
 
-def test_a_pass_with_words_that_nobody_checked_is_unverified_and_claims_nothing(
+def test_pass_with_unchecked_words_is_unverified(
     tmp_path: Path,
 ) -> None:
     cases = (a_case(0, **REACHED), a_case(1, **STILL), a_case(2, **REACHED))

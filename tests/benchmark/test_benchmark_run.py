@@ -27,7 +27,8 @@ InvertedPendulum-v5,plugh,x,hard
 """
 
 
-def test_a_closed_gate_leaves_the_next_stage_alone_until_it_opens(tmp_path: Path) -> None:
+@pytest.mark.process
+def test_closed_gate_holds_back_the_next_stage(tmp_path: Path) -> None:
     (tmp_path / "refused.csv").write_text(REFUSED)
     staged = ("--mode", "staged", "--num-stages", "2", "--gate-threshold", "0.5")
     asked = ("--csv", "refused.csv", "--model", "builtin", "--yes", *staged)

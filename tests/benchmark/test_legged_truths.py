@@ -86,7 +86,7 @@ def test_speed_is_measured_as_the_robot_faces():
     assert value("walks_backward_at_0.5", move(BIPED, velocity=(-0.9, 0.0), phases=steps)) == 0.0
 
 
-def test_what_is_done_on_the_back_or_without_steps_does_not_count():
+def test_truths_need_upright_pose_and_steps():
     steps = {"left": 0.0, "right": 0.5}
     on_back = move(BIPED, velocity=(-0.5, 0.0), phases=steps, roll=np.pi, height=0.06)
     on_knees = move(BIPED, velocity=(-0.5, 0.0), phases=steps, height=0.15)

@@ -11,7 +11,7 @@ from p2p.benchmark.suite import (
     SHIPPED,
     Case,
     SuiteError,
-    chosen,
+    filter_cases,
     load_suite,
     parse_suite,
     shipped_suites,
@@ -27,7 +27,7 @@ def suite() -> tuple[Case, ...]:
     return load_suite(SHIPPED)
 
 
-def test_the_suite_that_is_run_by_default_is_shipped_and_covers_everything(
+def test_shipped_suite_covers_all_environments(
     suite: tuple[Case, ...],
 ) -> None:
     assert SHIPPED in shipped_suites()
@@ -68,7 +68,7 @@ def test_the_suite_that_is_run_by_default_is_shipped_and_covers_everything(
         ("Hopper-v5,stand,x,hard,,", "column instruction: the same prompt as in line 2"),
     ],
 )
-def test_a_bad_row_is_named_with_its_line_and_column(row: str, says: str) -> None:
+def test_bad_row_is_named_with_line_and_column(row: str, says: str) -> None:
     text = f"{HEAD}\nHopper-v5,stand,posture,easy,,\n{row}\n"
     with pytest.raises(SuiteError, match=rf"^my\.csv, line 3[,:] {says}"):
         parse_suite(text, "my.csv")
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_suite_says_what_is_missing(text: str, says: str) -> N
         parse_suite(text, "my.csv")
 
 
-def test_the_optional_columns_may_be_left_out_and_prompts_may_have_commas(tmp_path: Path) -> None:
+def test_suite_may_omit_columns_and_quote_commas(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_bytes(
         "\ufeffdifficulty,env_id,category,instruction\r\n"
@@ -118,13 +118,13 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
         load_suite(str(tmp_path / "picture.csv"))
 
 
-def test_filters_keep_the_numbers_and_name_what_they_cannot_match(suite: tuple[Case, ...]) -> None:
-    kept = chosen(suite, envs=["Ant-v5"], difficulties=["hard", "easy"])
+def test_filter_cases_keeps_numbers_and_names_unknown(suite: tuple[Case, ...]) -> None:
+    kept = filter_cases(suite, envs=["Ant-v5"], difficulties=["hard", "easy"])
     assert kept == tuple(c for c in suite if c.env_id == "Ant-v5" and c.difficulty != "medium")
     with pytest.raises(ValueError, match=r"env_id 'Ant-v4'; did you mean Ant-v5"):
-        chosen(suite, envs=["Ant-v4"])
+        filter_cases(suite, envs=["Ant-v4"])
     with pytest.raises(ValueError, match="together leave no prompt"):
-        chosen(suite, envs=["Ant-v5"], categories=["balance"])
+        filter_cases(suite, envs=["Ant-v5"], categories=["balance"])
 
 
 def test_the_documented_truths_are_those_of_the_code() -> None:

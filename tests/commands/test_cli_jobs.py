@@ -12,7 +12,7 @@ from cli_runner import Cli
 from p2p.commands.job_progress import JobProgress
 from p2p.config import TrainConfig
 from p2p.scheduler.records import JobSpec, RunSpec
-from p2p.scheduler.service import is_running, only_scheduler
+from p2p.scheduler.service import hold_scheduler_lock, is_running
 from p2p.scheduler.store import Store
 
 HOSTILE = [
@@ -162,7 +162,7 @@ def test_a_training_is_submitted(p2p: Cli, tmp_path: Path, small_config: TrainCo
 @pytest.mark.process
 def test_a_session_that_is_stopped_before_it_begins_never_does(p2p: Cli, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    with only_scheduler(runs):  # which does nothing
+    with hold_scheduler_lock(runs):  # which does nothing
         asked = p2p(
             "jobs", "submit", "run forward", "--env", "HalfCheetah-v5", "--model", "builtin",
             "--json",
@@ -184,7 +184,7 @@ def test_a_case_of_a_benchmark_is_named_by_its_number(p2p: Cli, tmp_path: Path) 
     cases = tuple(
         RunSpec(run_id=f"bm_1_case{i}", folder=f"bm_1/case{i}", command=("true",)) for i in (0, 1)
     )
-    with only_scheduler(runs):  # which does nothing
+    with hold_scheduler_lock(runs):  # which does nothing
         job = JobSpec(job_id="bm_1", kind="benchmark", runs=cases, created_at=datetime.now(UTC))
         Store(runs).submit(job)
         assert p2p("jobs", "cancel", "bm_1", "case1").status == 0
@@ -196,7 +196,7 @@ def test_a_case_of_a_benchmark_is_named_by_its_number(p2p: Cli, tmp_path: Path) 
 
 @pytest.mark.process
 def test_a_second_scheduler_is_told_so(p2p: Cli, tmp_path: Path) -> None:
-    with only_scheduler(tmp_path / "runs"):
+    with hold_scheduler_lock(tmp_path / "runs"):
         assert is_running(tmp_path / "runs")
         found = p2p("scheduler", "run")
         assert (found.status, "works on" in found.error) == (9, True)

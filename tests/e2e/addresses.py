@@ -24,7 +24,7 @@ PAGES = {
     f"{SESSION_PAGE}/label": "Score the videos",
     "/compare": "Compare",
     COMPARED: "Compare",
-    "/benchmark": "Benchmark",
+    "/benchmark": "Benchmarks",
     f"/benchmark/{BENCHMARK}": "tests.csv, 3 prompts",
     f"/benchmark/job/{BENCHMARK}/case/1": "reach fast",
     f"/benchmark/job/{BENCHMARK}": "tests.csv: 3 prompts",
@@ -32,7 +32,7 @@ PAGES = {
     f"/benchmark/job/{JOB}?log={JOB}_broken": JOB,
     "/self-play": "Self-play",
     f"/self-play/{SELFPLAY}": SELFPLAY,
-    "/monitor": "Monitor",
+    "/monitor": "Jobs & nodes",
     "/trash": "Trash",
 }
 

@@ -28,7 +28,7 @@ from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.lineage import Lineage
 from p2p.records.loop_files import BestRun
-from p2p.scheduler.job_files import saved_log
+from p2p.scheduler.job_files import saved_log_path
 from p2p.scheduler.records import JobSpec, RunSpec, RunState
 from p2p.scheduler.store import Store, end_run, transaction
 from p2p.training.video.playback import write_video
@@ -143,7 +143,7 @@ def make_job(runs: Path) -> None:
         for name, state in ends.items():
             message = "exit code 3" if state == "failed" else ""
             end(store, f"{JOB}_{name}", state, message)
-        log = saved_log(store, f"{JOB}_broken.1")
+        log = saved_log_path(store, f"{JOB}_broken.1")
         log.parent.mkdir(exist_ok=True)
         log.write_text("a line that is wider than a phone is, so that it has to be scrolled\n" * 40)
 

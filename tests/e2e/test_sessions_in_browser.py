@@ -100,7 +100,7 @@ def test_a_running_session_is_steered_stopped_trashed_and_restored(visitor: Visi
     item = page.get_by_role("listitem").filter(has_text=session)
     item.get_by_role("button", name="Restore").click()
     page.get_by_text("The trash is empty").wait_for()
-    page.get_by_role("link", name="E2E").click()
+    page.get_by_role("link", name="Sessions", exact=True).click()
     page.get_by_role("link", name="balance upright").wait_for()
 
 
@@ -132,6 +132,7 @@ def test_videos_are_scored_blind_and_compared_with_the_judges(visitor: Visitor) 
     page = visitor.open(SESSION_PAGE)
     page.get_by_role("link", name="score the videos").click()
     page.get_by_role("heading", level=1, name="Score the videos").wait_for()
+    page.get_by_text("Prompt: run forward fast").wait_for()
     save = page.get_by_role("button", name="Save and next")
     page.get_by_label("Your name").fill("Ada")
     count = int(

@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from p2p.inference.agent_tools import ToolBudget, offered, truncated
+from p2p.inference.agent_tools import ToolBudget, truncate_text, wrap_tool
 from p2p.inference.question import AskingCancelled, BudgetExhausted, RateLimited
 
 
 def call(tool, budget, *args):
-    return asyncio.run(offered(tool, budget)(*args))
+    return asyncio.run(wrap_tool(tool, budget)(*args))
 
 
-def test_a_failed_question_inside_a_tool_is_told_but_the_end_of_everything_travels():
+def test_wrap_tool_reports_errors_and_passes_fatal_ones():
     def failing(error):
         def tool() -> str:
             raise error
@@ -28,5 +28,5 @@ def test_a_failed_question_inside_a_tool_is_told_but_the_end_of_everything_trave
 
 
 def test_halves_of_characters_can_be_sent():
-    assert truncated("\ud800ok").endswith("ok")
-    truncated("\ud800ok").encode()
+    assert truncate_text("\ud800ok").endswith("ok")
+    truncate_text("\ud800ok").encode()

@@ -22,9 +22,9 @@ from pydantic_ai.tools import ToolDefinition
 from p2p.contracts import ModelCall
 from p2p.inference.ledger import (
     Ledger,
-    plain_messages,
-    plain_parameters,
-    plain_response,
+    dump_messages,
+    dump_parameters,
+    dump_response,
     read_response,
     request_key,
 )
@@ -46,7 +46,7 @@ def conversation(*, call="a", text="Look.", picture=b"picture", result="seen", s
 
 def key(messages, model="m", tool="look", effort=""):
     offer = ModelRequestParameters(function_tools=[ToolDefinition(name=tool)])
-    return request_key(model, plain_messages(messages), plain_parameters(offer), effort)
+    return request_key(model, dump_messages(messages), dump_parameters(offer), effort)
 
 
 def test_the_same_words_have_the_same_key_whenever_they_are_said():
@@ -70,14 +70,14 @@ def test_other_words_and_another_way_of_asking_have_another_key(said, asked):
 
 
 def test_messages_are_kept_without_their_pictures():
-    text = json.dumps(plain_messages(conversation(picture=b"x" * 1000)))
+    text = json.dumps(dump_messages(conversation(picture=b"x" * 1000)))
     assert '"bytes": 1000' in text
     assert len(text) < 5000
 
 
 def test_an_answer_reads_back_as_it_was():
     response = conversation()[1]
-    read = read_response(json.loads(json.dumps(plain_response(response))))
+    read = read_response(json.loads(json.dumps(dump_response(response))))
     dump = ModelMessagesTypeAdapter.dump_python
     assert dump([read]) == dump([response])
 

@@ -27,7 +27,6 @@ from p2p.inference.question import (
     BudgetExhausted,
     InferenceError,
     Media,
-    NotUnderstood,
     RateLimited,
     RequestRejected,
     RetryPolicy,
@@ -46,7 +45,7 @@ def builtin_hello(messages, info):
     return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, HELLO)])
 
 
-def test_the_builtin_function_takes_the_same_road(tmp_path):
+def test_builtin_function_is_recorded_as_any_model(tmp_path):
     client = LLMClient("builtin", folder=tmp_path, builtin=builtin_hello)
     answered = client.ask(question())
     assert (answered.value, answered.model) == (Greeting(**HELLO), "builtin")
@@ -56,15 +55,7 @@ def test_the_builtin_function_takes_the_same_road(tmp_path):
     assert exchange["call"]["file"] == "0001_greeter.json"
 
 
-def test_the_builtin_function_may_say_that_it_does_not_understand(tmp_path):
-    def lost(messages, info):
-        raise NotUnderstood("no word of it")
-
-    with pytest.raises(NotUnderstood, match="no word of it"):
-        LLMClient("builtin", folder=tmp_path, builtin=lost).ask(question())
-
-
-def test_an_exchange_is_kept_in_a_file_and_an_event(serve, client_for, tmp_path):
+def test_exchange_is_kept_in_file_and_event(serve, client_for, tmp_path):
     serve("anthropic", [FINE])
     with use_log(EventLog(tmp_path / "events.jsonl")):
         client = client_for("anthropic")
@@ -96,8 +87,8 @@ def test_events_reach_the_session_from_threads_without_a_context(serve, client_f
 # --- asked again by a later process -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai", "google", "vllm"])
-def test_a_conversation_done_again_costs_nothing(serve, client_for, provider):
+@pytest.mark.parametrize("provider", ["anthropic", "google"])
+def test_replayed_conversation_costs_nothing(serve, client_for, provider):
     script = [Answer({"text": "hello", "times": "x"}), FINE, Answer({"text": "bye", "times": 1})]
     server = serve(provider, script)
 
@@ -120,7 +111,7 @@ def test_a_conversation_done_again_costs_nothing(serve, client_for, provider):
     assert again.ledger.cost_usd == client.ledger.cost_usd
 
 
-def test_tool_calls_done_again_cost_nothing_and_the_tools_really_run(serve, client_for):
+def test_replayed_tool_calls_cost_nothing_and_run(serve, client_for):
     server = serve("anthropic", [Call("count"), Call("count"), FINE])
     counted = []
 
@@ -135,7 +126,7 @@ def test_tool_calls_done_again_cost_nothing_and_the_tools_really_run(serve, clie
         assert len(server.requests) == 3
 
 
-def test_the_same_question_twice_is_two_answers_and_stays_so(serve, client_for):
+def test_same_question_twice_replays_both_answers(serve, client_for):
     server = serve("anthropic", [Answer({"text": t, "times": 1}) for t in ("one", "two", "three")])
     client = client_for("anthropic")
     assert [client.ask(question()).value.text for _ in range(2)] == ["one", "two"]
@@ -144,14 +135,7 @@ def test_the_same_question_twice_is_two_answers_and_stays_so(serve, client_for):
     assert len(server.requests) == 3
 
 
-def test_another_model_is_asked_anew(serve, client_for, tmp_path):
-    server = serve("anthropic", lambda _: FINE)
-    client_for("anthropic").ask(question())
-    LLMClient("anthropic:claude-opus-5-5", folder=tmp_path / "llm").ask(question())
-    assert len(server.requests) == 2
-
-
-def test_answers_that_led_nowhere_are_not_taken_again(serve, client_for, tmp_path):
+def test_rejected_answers_are_not_replayed(serve, client_for, tmp_path):
     server = serve("anthropic", [*[Answer({"text": "no", "times": 1})] * 4, FINE])
 
     def check(value):
@@ -166,7 +150,7 @@ def test_answers_that_led_nowhere_are_not_taken_again(serve, client_for, tmp_pat
     assert later.ledger.calls == 5
 
 
-def test_a_role_can_be_asked_anew(serve, client_for):
+def test_forget_asks_a_role_anew(serve, client_for):
     server = serve("anthropic", [Answer({"text": t, "times": 1}) for t in ("a", "b", "c")])
     client_for("anthropic").ask(question())
     client_for("anthropic").ask(question(role="other"))
@@ -178,7 +162,7 @@ def test_a_role_can_be_asked_anew(serve, client_for):
     assert len(server.requests) == 2
 
 
-def test_a_question_that_failed_half_way_goes_on_from_there(serve, client_for):
+def test_failed_question_continues_from_its_answers(serve, client_for):
     down = Failure(429, "later", {"Retry-After": "3600"})
     server = serve("anthropic", [Call("look"), down, FINE])
 
@@ -194,7 +178,7 @@ def test_a_question_that_failed_half_way_goes_on_from_there(serve, client_for):
     assert len(server.requests) == 3
 
 
-def test_a_damaged_exchange_is_reported_and_not_paid_for_again(serve, client_for, tmp_path):
+def test_damaged_exchange_is_reported(serve, client_for, tmp_path):
     serve("anthropic", [FINE])
     client_for("anthropic").ask(question())
     (tmp_path / "llm" / "0001_greeter.json").write_text("{")
@@ -214,7 +198,7 @@ print(*(client.ask(question(prompt=f"Number {i}")).value.text for i in range(3))
 
 
 @pytest.mark.process
-def test_after_a_kill_only_what_was_under_way_is_asked_again(tmp_path):
+def test_killed_client_asks_only_the_open_question_again(tmp_path):
     reached = threading.Event()
 
     def script(received):
@@ -243,7 +227,7 @@ def test_after_a_kill_only_what_was_under_way_is_asked_again(tmp_path):
 # --- money ------------------------------------------------------------------------------------
 
 
-def test_the_budget_is_never_overshot_and_goes_on_when_raised(serve, client_for):
+def test_budget_is_kept_and_can_be_raised(serve, client_for):
     server = serve("anthropic", lambda _: FINE)
     client = client_for("anthropic", budget_usd=0.02)
 
@@ -263,14 +247,7 @@ def test_the_budget_is_never_overshot_and_goes_on_when_raised(serve, client_for)
     assert len(server.requests) == asked + 1
 
 
-def test_an_answer_may_be_as_long_as_the_budget_allows(serve, client_for):
-    server = serve("anthropic", lambda _: FINE)
-    client_for("anthropic", budget_usd=0.05).ask(question())
-    limit = server.requests[0].body["max_tokens"]
-    assert 1024 < limit <= 0.05 / 10e-6
-
-
-def test_parallel_questions_do_not_overshoot_together(serve, client_for, tmp_path, monkeypatch):
+def test_parallel_questions_keep_the_budget(serve, client_for, tmp_path, monkeypatch):
     # An answer of 50 tokens costs $0.50, one that is as short as may be promised $10.24.
     dear = {"claude-sonnet-5-5": {"input": 0, "output": 10_000}}
     (tmp_path / "prices.json").write_text(json.dumps(dear))
@@ -299,15 +276,7 @@ def test_parallel_questions_do_not_overshoot_together(serve, client_for, tmp_pat
     assert client.ledger.cost_usd == pytest.approx(1.0)
 
 
-def test_little_money_makes_parallel_questions_wait_for_each_other(serve, client_for):
-    serve("anthropic", lambda _: FINE)
-    client = client_for("anthropic", budget_usd=0.02)
-    with ThreadPoolExecutor(4) as pool:
-        asked = pool.map(lambda i: client.ask(question(prompt=f"Number {i}")), range(6))
-        assert [answered.value.text for answered in asked] == ["hello"] * 6
-
-
-def test_a_model_of_unknown_price_cannot_be_asked_within_a_budget(serve, client_for, tmp_path):
+def test_unknown_price_excludes_a_budget(serve, client_for, tmp_path):
     serve("openai-compatible", lambda _: FINE)
     with pytest.raises(RequestRejected, match="P2P_PRICES"):
         client_for("openai-compatible", budget_usd=1.0)
@@ -329,10 +298,9 @@ def test_two_models_share_folder_and_budget(serve, client_for, tmp_path):
 # --- threads, waits, stopping -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai", "google"])
-def test_many_threads_may_ask_at_a_time(serve, client_for, provider, tmp_path):
-    serve(provider, answering(lambda _, request: {"text": request["name"], "times": 1}))
-    client = client_for(provider)
+def test_many_threads_may_ask_at_a_time(serve, client_for, tmp_path):
+    serve("anthropic", answering(lambda _, request: {"text": request["name"], "times": 1}))
+    client = client_for("anthropic")
     names = [f"name {i}" for i in range(12)]
 
     def ask(name):
@@ -381,17 +349,6 @@ def test_a_tool_may_ask_a_question_itself(serve, client_for):
     assert client.ledger.calls == 3
 
 
-def test_a_budget_spent_inside_a_tool_ends_the_question(serve, client_for):
-    serve("anthropic", lambda _: Call("spend"))
-
-    def spend() -> str:
-        """Spend."""
-        raise BudgetExhausted("nothing left")
-
-    with pytest.raises(BudgetExhausted, match="nothing left"):
-        client_for("anthropic").ask(question(tools=(spend,), max_tool_calls=3))
-
-
 # --- tools ------------------------------------------------------------------------------------
 
 
@@ -424,7 +381,7 @@ def test_a_model_that_never_stops_calling_tools_is_given_up(serve, client_for):
     assert len(server.requests) < 15
 
 
-def test_what_goes_wrong_in_a_tool_is_told_to_the_model(serve, client_for):
+def test_tool_errors_and_long_results_reach_the_model(serve, client_for):
     server = serve("anthropic", [Call("fail"), Call("flood"), FINE])
 
     def fail() -> str:
@@ -447,7 +404,7 @@ def test_what_goes_wrong_in_a_tool_is_told_to_the_model(serve, client_for):
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google", "vllm", "ollama"])
-def test_the_key_is_sent_in_a_header_and_written_nowhere(serve, client_for, provider, tmp_path):
+def test_key_is_sent_in_header_and_written_nowhere(serve, client_for, provider, tmp_path):
     script = [
         Failure(500, f"cannot use {CANARY}"),
         Call("leak") if provider in ("anthropic", "openai", "google") else FINE,

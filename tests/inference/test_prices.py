@@ -48,12 +48,6 @@ def test_a_file_of_ones_own_counts_more(monkeypatch, tmp_path, name):
     assert prices.cost("anthropic:claude-sonnet-5-5", USED) == pytest.approx(0.001 + 0.2)
 
 
-def test_free_is_a_price(monkeypatch, tmp_path):
-    free = {"openai-compatible:mine": {"input": 0, "output": 0}}
-    use_file(monkeypatch, tmp_path / "prices.json", free)
-    assert prices.cost("openai-compatible:mine", USED) == 0.0
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -49,26 +49,26 @@ def set_keys(monkeypatch, *providers):
         ("builtin:anything", (BUILTIN, "")),
     ],
 )
-def test_a_name_says_who_is_asked(name, expected):
+def test_split_model_reads_provider_and_name(name, expected):
     assert split_model(name) == expected
 
 
 @pytest.mark.parametrize(
     "name", ["llama3", "acme:model", "gpt-oss-120b", "ollama", "vllm:", "vllm-", "o30"]
 )
-def test_a_name_nobody_knows_is_refused_with_the_providers_that_are(name):
+def test_split_model_refuses_unknown_names(name):
     with pytest.raises(RequestRejected, match=r"PROVIDER:MODEL.*anthropic, openai|:MODEL"):
         split_model(name)
 
 
-def test_without_a_name_the_first_provider_with_a_key_is_asked_else_builtin(monkeypatch):
+def test_choose_model_takes_first_provider_with_key(monkeypatch):
     assert choose_model() == BUILTIN
     for provider in ("google", "openai", "anthropic"):
         set_keys(monkeypatch, provider)
         assert choose_model() == f"{provider}:{PROVIDERS[provider].default_model}"
 
 
-def test_a_model_in_the_settings_counts_more_than_keys_and_a_given_one_most(monkeypatch):
+def test_choose_model_prefers_name_then_settings(monkeypatch):
     set_keys(monkeypatch, "anthropic", "openai")
     monkeypatch.setenv("LLM_MODEL", "gpt-6-luna")
     get_settings.cache_clear()
@@ -99,7 +99,7 @@ def test_every_provider_makes_a_model_of_that_name(monkeypatch, provider):
     assert make(f"{provider}:some/model").model_name == "some/model"
 
 
-def test_a_job_gets_the_key_and_address_of_its_provider_only():
+def test_environment_variables_are_of_one_provider():
     needed = {name: environment_variables(name) for name in PROVIDERS}
     assert needed["google"] == ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")
     assert needed["vllm"] == ("VLLM_API_KEY", "VLLM_HOST", "VLLM_PORT")
@@ -107,7 +107,7 @@ def test_a_job_gets_the_key_and_address_of_its_provider_only():
     assert needed[BUILTIN] == ()
 
 
-def test_an_address_from_the_settings_is_where_the_model_is_asked(monkeypatch):
+def test_make_model_uses_address_of_settings(monkeypatch):
     monkeypatch.setenv("OLLAMA_URL", "http://localhost:7/")
     get_settings.cache_clear()
     assert make("ollama:x").base_url.rstrip("/") == "http://localhost:7/v1"

@@ -25,9 +25,7 @@ PER_TOKEN = 10e-6
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google"])
-def test_a_request_that_timed_out_is_kept_with_the_most_that_it_can_cost(
-    serve, client_for, provider, tmp_path
-):
+def test_timed_out_request_counts_its_highest_cost(serve, client_for, provider, tmp_path):
     serve(provider, [Slow(30, FINE), FINE])
     with use_log(EventLog(tmp_path / "events.jsonl")):
         client = client_for(provider, retry=HASTY)
@@ -125,7 +123,7 @@ def test_the_budget_counts_it_as_spent_until_there_is_more(serve, client_for):
     assert len(server.requests) == len(asked)
 
 
-def test_a_model_without_a_known_price_has_the_request_counted_and_no_sum(serve, client_for):
+def test_unanswered_request_without_price_is_counted(serve, client_for):
     serve("openai-compatible", [Slow(30, FINE), FINE])
     client = client_for("openai-compatible", retry=HASTY)
     client.ask(question())

@@ -22,6 +22,8 @@ from p2p.session.agents import SessionAgents
 from p2p.session.request import loop_config
 from p2p.settings import get_settings
 
+pytestmark = pytest.mark.process
+
 SERVERS = Path(__file__).parents[1] / "servers"
 
 STAND_IN = f"""#!{sys.executable}
@@ -67,7 +69,7 @@ def worker_of(log: Path) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("worker")))
 
 
-def test_it_starts_answers_and_ends_with_all_it_started(stand_in, tmp_path, monkeypatch):
+def test_vllm_server_answers_and_ends_its_workers(stand_in, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     get_settings.cache_clear()
     progress = []
@@ -96,7 +98,7 @@ def test_a_server_that_does_not_listen_is_killed(stand_in):
     wait_until(lambda: not is_there(worker))
 
 
-def test_one_that_ends_while_starting_is_reported_with_its_own_words(stand_in):
+def test_failed_vllm_start_is_reported_with_its_log(stand_in):
     server = VLLMServer("m", log=stand_in, arguments=("--broken",))
     server.start()
     with pytest.raises(ProviderUnavailable, match="no such model on this planet"):
@@ -104,7 +106,7 @@ def test_one_that_ends_while_starting_is_reported_with_its_own_words(stand_in):
     server.stop()
 
 
-def test_one_that_is_never_ready_is_given_up_and_ended(stand_in):
+def test_vllm_that_is_never_ready_is_ended(stand_in):
     server = VLLMServer("m", log=stand_in, arguments=("--never-ready",), start_s=2.0)
     with pytest.raises(ProviderUnavailable, match="not ready after 2 s"):
         server.__enter__()
@@ -143,7 +145,7 @@ with VLLMServer("m", log=Path(sys.argv[1])):
 """
 
 
-def test_it_does_not_outlive_an_owner_that_was_killed(stand_in):
+def test_vllm_server_ends_with_a_killed_owner(stand_in):
     argv = [sys.executable, "-c", OWNER, str(stand_in)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -161,7 +163,7 @@ def session_with(model, tmp_path) -> SessionAgents:
     return SessionAgents(record, loop)
 
 
-def test_a_session_starts_the_server_it_needs_says_so_and_ends_it(stand_in, tmp_path):
+def test_session_starts_and_ends_its_vllm_server(stand_in, tmp_path):
     agents = session_with("vllm-some/model", tmp_path)
     eyes = agents.vlm
     assert eyes is not None
@@ -181,9 +183,7 @@ def test_a_session_starts_the_server_it_needs_says_so_and_ends_it(stand_in, tmp_
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "vllm.example"])
-def test_nothing_is_started_where_none_is_installed_or_it_is_elsewhere(
-    stand_in, tmp_path, monkeypatch, host
-):
+def test_session_starts_no_vllm_where_it_cannot(stand_in, tmp_path, monkeypatch, host):
     monkeypatch.setenv("VLLM_HOST", host)
     if host == "127.0.0.1":
         monkeypatch.setenv("PATH", "/nowhere")

@@ -13,7 +13,7 @@ from model_servers import Answer
 from PIL import Image
 
 from p2p.inference import vlm
-from p2p.inference.question import Media, RequestRejected
+from p2p.inference.question import RequestRejected
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +38,6 @@ def test_frames_are_all_of_a_video_in_their_order(video):
     frames = [brightness(jpeg) for jpeg in vlm.frames_of(video)]
     assert frames == pytest.approx([255 * i / 99 for i in range(100)], abs=6)
     assert vlm.seconds_of(video) == pytest.approx(4.0)
-
-
-@pytest.mark.parametrize("provider", ["anthropic", "openai", "vllm", "ollama"])
-def test_models_that_take_pictures_get_frames(serve, client_for, provider, video):
-    server = serve(provider, [Answer(HELLO)])
-    media = [Media(jpeg, "image/jpeg") for jpeg in vlm.frames_of(video)[10::40]]
-    client_for(provider).ask(question(prompt=["What happens?", *media]))
-    seen = server.requests[0].media
-    assert [kind for kind, _ in seen] == ["image/jpeg"] * 3
-    light = [brightness(data) for _, data in seen]
-    assert light == sorted(light)
-    assert light[2] - light[0] > 100
 
 
 def test_gemini_gets_the_video_and_is_told_how_closely_to_look(serve, client_for, video):

@@ -36,7 +36,7 @@ REQUEST = SessionRequest(
 )  # fmt: skip
 
 
-def test_feedback_given_while_it_trains_is_applied_after_that_iteration(
+def test_feedback_during_training_applies_to_next_iteration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_scheduler, "COLLECT_S", 0.2)

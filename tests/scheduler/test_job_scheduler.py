@@ -29,7 +29,7 @@ from scheduler_process import KILLED, begin, schedule
 
 from p2p.scheduler.job_scheduler import SchedulerStep
 from p2p.scheduler.records import ENDED, RunSpec
-from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
+from p2p.scheduler.service import ensure_scheduler, hold_scheduler_lock, is_running
 from p2p.scheduler.store import Store
 from p2p.scheduler.supervisor import TIME_LIMIT_CODE
 
@@ -41,19 +41,9 @@ def is_live(store: Store, run_id: str) -> bool:
     return bool(launches(store.runs_dir, the_run(store, run_id).folder))
 
 
-@pytest.mark.process
-def test_many_short_runs_on_four_slots_none_lost_none_twice(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 4)
-    store.submit(plain_job("j", 24, seconds=0.05))
-    run_all(store)
-    assert_each_ran_once(store, "j")
-
-
 @pytest.mark.parametrize("step", get_args(SchedulerStep))
 @pytest.mark.process
-def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
-    tmp_path: Path, step: SchedulerStep
-) -> None:
+def test_killed_scheduler_is_continued_by_the_next(tmp_path: Path, step: SchedulerStep) -> None:
     store = with_slots(tmp_path, 2)
     store.submit(job_of("j", [saying("a", seconds=0.3), saying("b"), saying("c")]))
     if step == "cancel sent":
@@ -74,7 +64,7 @@ def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
 
 @pytest.mark.parametrize("step", ["assigned", "submitted", "running noted"])
 @pytest.mark.process
-def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: SchedulerStep) -> None:
+def test_cancel_without_a_scheduler_is_kept(tmp_path: Path, step: SchedulerStep) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", seconds=300), saying("b")]))
     assert schedule(tmp_path, step) == KILLED
@@ -86,7 +76,8 @@ def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: Schedul
     assert launches(tmp_path, "b") == []
 
 
-def test_a_scheduler_told_to_stop_leaves_its_runs_running(tmp_path: Path) -> None:
+@pytest.mark.process
+def test_stopped_scheduler_leaves_its_runs_running(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", seconds=1.5)]))
     process = begin(tmp_path)
@@ -99,7 +90,8 @@ def test_a_scheduler_told_to_stop_leaves_its_runs_running(tmp_path: Path) -> Non
     assert the_run(store, "a").state == "succeeded"
 
 
-def test_a_run_that_is_lost_is_tried_again_up_to_its_limit(tmp_path: Path) -> None:
+@pytest.mark.process
+def test_lost_run_is_retried_up_to_its_limit(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", seconds=300, max_attempts=2)]))
     process = begin(tmp_path)
@@ -112,7 +104,7 @@ def test_a_run_that_is_lost_is_tried_again_up_to_its_limit(tmp_path: Path) -> No
     assert "the last" in run.message
 
 
-def test_exit_codes_say_what_becomes_of_a_run(tmp_path: Path) -> None:
+def test_exit_code_decides_state_of_run(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 4)
     store.submit(
         job_of(
@@ -142,7 +134,8 @@ def test_exit_codes_say_what_becomes_of_a_run(tmp_path: Path) -> None:
     assert the_run(store, "slow").exit_code == TIME_LIMIT_CODE
 
 
-def test_two_schedulers_at_once_work_on_jobs_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.process
+def test_two_schedulers_work_on_different_jobs(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 2)
     names = ("a", "b")
     for name in names:
@@ -157,7 +150,8 @@ def test_two_schedulers_at_once_work_on_jobs_of_their_own(tmp_path: Path) -> Non
         assert_each_ran_once(store, name)
 
 
-def test_a_scheduler_is_started_when_there_is_work_and_ends_when_there_is_none(
+@pytest.mark.process
+def test_ensure_scheduler_starts_one_that_ends_when_idle(
     tmp_path: Path,
 ) -> None:
     store = with_slots(tmp_path, 2)
@@ -171,15 +165,16 @@ def test_a_scheduler_is_started_when_there_is_work_and_ends_when_there_is_none(
     assert (store.folder / "jobs" / "second" / "manifest.json").is_file()
 
 
-def test_there_is_one_scheduler_for_a_folder(tmp_path: Path) -> None:
+@pytest.mark.process
+def test_second_scheduler_of_a_folder_ends_with_busy(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "p2p.scheduler.job_scheduler", "--runs-dir", str(tmp_path)]
-    with only_scheduler(tmp_path):
+    with hold_scheduler_lock(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 9
     assert "works on" in done.stderr
 
 
-def test_a_key_reaches_the_run_that_asks_for_it_and_no_file(
+def test_secret_reaches_its_run_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-1234")
@@ -207,7 +202,7 @@ def test_a_key_reaches_the_run_that_asks_for_it_and_no_file(
 
 
 @pytest.mark.slow
-def test_a_scheduler_killed_twenty_times_finishes_fifty_runs_each_exactly_once(
+def test_scheduler_killed_twenty_times_runs_each_once(
     tmp_path: Path,
 ) -> None:
     store = with_slots(tmp_path, 4)

@@ -45,7 +45,7 @@ def pids_of(machine: Machine, launch: Launch) -> list[int]:
     return [int(word) for word in machine.file(launch, "pids").split()]
 
 
-def test_a_program_runs_in_its_folder_and_its_code_and_words_are_kept(machine: Machine) -> None:
+def test_launch_keeps_exit_code_and_output(machine: Machine) -> None:
     code = "import os, sys; print(os.getcwd(), sys.argv[1:]); print('oh', file=sys.stderr); exit(3)"
     launch = machine.start(code, "{folder}", "{runs_dir}", "{python}")
     status = machine.end(launch)
@@ -57,7 +57,7 @@ def test_a_program_runs_in_its_folder_and_its_code_and_words_are_kept(machine: M
     assert machine.at(launch).read_log(len(said) - 2).decode() == said[-2:]
 
 
-def test_of_many_starts_one_wins_and_later_ones_and_cancels_change_nothing(
+def test_many_starts_run_the_program_once(
     machine: Machine,
 ) -> None:
     launch = python_launch(machine.runs_dir, COUNTS)
@@ -102,7 +102,7 @@ def by_sigkill(machine: Machine, launch: Launch) -> None:
         (by_sigkill, "lost", "supervisor died"),
     ],
 )
-def test_however_it_is_ended_its_whole_family_ends(
+def test_end_of_launch_ends_all_its_processes(
     machine: Machine, end_it: Callable[[Machine, Launch], None], state: str, message: str
 ) -> None:
     launch = machine.start(FAMILY + "time.sleep(1000)")
@@ -116,13 +116,13 @@ def test_however_it_is_ended_its_whole_family_ends(
     assert machine.status(launch) == status
 
 
-def test_a_program_that_is_over_leaves_nothing_running(machine: Machine) -> None:
+def test_ended_program_leaves_no_process(machine: Machine) -> None:
     launch = machine.start(FAMILY)
     assert machine.end(launch).exit_code == 0
     assert alive(pids_of(machine, launch)) == []
 
 
-def test_a_cancel_before_the_start_is_kept(machine: Machine) -> None:
+def test_cancel_before_start_is_kept(machine: Machine) -> None:
     launch = python_launch(machine.runs_dir, COUNTS)
     machine.at(launch).cancel()
     machine.at(launch).cancel()
@@ -131,7 +131,7 @@ def test_a_cancel_before_the_start_is_kept(machine: Machine) -> None:
     assert not (machine.folder(launch) / "count").exists()
 
 
-def test_a_program_may_end_in_its_own_way_when_it_is_cancelled(machine: Machine) -> None:
+def test_cancelled_program_may_handle_sigterm(machine: Machine) -> None:
     code = (
         "import signal, time\n"
         "def bye(*_):\n    print('saved'); raise SystemExit(0)\n"
@@ -144,7 +144,7 @@ def test_a_program_may_end_in_its_own_way_when_it_is_cancelled(machine: Machine)
     assert machine.log(launch) == "saved\n"
 
 
-def test_one_that_ignores_the_request_is_killed_after_its_grace(machine: Machine) -> None:
+def test_program_that_ignores_sigterm_is_killed(machine: Machine) -> None:
     launch = machine.start(IGNORES_TERM, grace_s=0.5)
     machine.file(launch, "up")
     machine.at(launch).cancel()
@@ -152,7 +152,7 @@ def test_one_that_ignores_the_request_is_killed_after_its_grace(machine: Machine
     assert (status.state, status.exit_code) == ("cancelled", -signal.SIGKILL)
 
 
-def test_one_that_somebody_else_kills_is_lost_not_failed(machine: Machine) -> None:
+def test_program_killed_from_outside_is_lost(machine: Machine) -> None:
     launch = machine.start(FOREVER)
     machine.file(launch, "up")
     process = json.loads(until_process(machine, launch).read_text())
@@ -162,14 +162,14 @@ def test_one_that_somebody_else_kills_is_lost_not_failed(machine: Machine) -> No
     assert "killed from outside" in status.message
 
 
-def test_a_time_limit_ends_it_with_a_code_of_its_own(machine: Machine) -> None:
+def test_time_limit_ends_program_with_code_124(machine: Machine) -> None:
     launch = machine.start(FOREVER, time_limit_s=0.2)
     status = machine.end(launch)
     assert (status.state, status.exit_code) == ("exited", 124)
     assert "time limit of 0.2 s" in status.message
 
 
-def test_without_anybody_asking_the_lease_runs_out(machine: Machine) -> None:
+def test_lease_runs_out_without_status_calls(machine: Machine) -> None:
     launch = machine.start(FOREVER, lease_s=1.0)
     exit_file = machine.control(launch) / "exit.json"
     wait_until(exit_file.exists)
@@ -178,12 +178,12 @@ def test_without_anybody_asking_the_lease_runs_out(machine: Machine) -> None:
     assert "nobody asked" in status.message
 
 
-def test_whoever_asks_renews_the_lease(machine: Machine) -> None:
+def test_status_renews_the_lease(machine: Machine) -> None:
     launch = machine.start("import time; time.sleep(4)", lease_s=2.0)
     assert machine.end(launch).exit_code == 0
 
 
-def test_a_lost_run_that_was_to_be_cancelled_is_cancelled(machine: Machine) -> None:
+def test_lost_launch_with_cancel_counts_as_cancelled(machine: Machine) -> None:
     launch = machine.start(FOREVER)
     machine.file(launch, "up")
     supervisor = supervisor_pid(machine.control(launch))
@@ -193,7 +193,7 @@ def test_a_lost_run_that_was_to_be_cancelled_is_cancelled(machine: Machine) -> N
     assert machine.end(launch).state == "cancelled"
 
 
-def test_a_process_with_a_dead_supervisors_number_is_neither_believed_nor_harmed(
+def test_reused_pid_of_supervisor_is_left_alone(
     machine: Machine,
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]) as innocent:
@@ -210,9 +210,7 @@ def test_a_process_with_a_dead_supervisors_number_is_neither_believed_nor_harmed
         innocent.kill()
 
 
-def test_a_launch_of_the_same_name_elsewhere_is_left_alone(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_launch_of_same_name_elsewhere_is_left_alone(machine: Machine, tmp_path: Path) -> None:
     other = Machine(tmp_path / "other")
     mine, theirs = machine.start(FOREVER), other.start(FOREVER)
     machine.launches.append(mine)
@@ -227,9 +225,7 @@ def test_a_launch_of_the_same_name_elsewhere_is_left_alone(
         other.end(theirs)
 
 
-def test_it_waits_while_the_cores_are_taken_and_can_be_cancelled_then(
-    machine: Machine, own_cores: Path
-) -> None:
+def test_launch_waits_for_cores_and_can_be_cancelled(machine: Machine, own_cores: Path) -> None:
     manager = CPUManager(folder=own_cores)
     lease = manager.try_allocate(len(manager.pool))
     assert lease is not None, "the cores are taken"
@@ -246,7 +242,7 @@ def test_it_waits_while_the_cores_are_taken_and_can_be_cancelled_then(
     assert not (machine.folder(given_up) / "count").exists()
 
 
-def test_a_run_has_its_core_to_itself_and_shares_it_out_among_its_own(machine: Machine) -> None:
+def test_launch_holds_its_core_for_its_own_processes(machine: Machine) -> None:
     code = (
         "import os; from p2p.training.cpu_manager import CPUManager\n"
         "lease = CPUManager().try_allocate(1)\n"
@@ -268,7 +264,7 @@ def until_process(machine: Machine, launch: Launch) -> Path:
 @pytest.mark.parametrize(
     ("fields", "reason"), [({"cores": 4000}, "4000 cores"), ({"gpus": 1}, "GPU")]
 )
-def test_more_than_there_is_is_refused_at_once(
+def test_launch_refuses_more_cores_or_gpus_than_exist(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, fields: dict[str, int], reason: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -277,7 +273,7 @@ def test_more_than_there_is_is_refused_at_once(
     assert reason in status.message
 
 
-def test_a_gpu_is_given_to_one_run_at_a_time_and_to_none_that_asked_for_none(
+def test_gpu_is_given_to_one_launch_that_asks_for_it(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
@@ -293,9 +289,7 @@ def test_a_gpu_is_given_to_one_run_at_a_time_and_to_none_that_asked_for_none(
     assert machine.file(third, "gpu") == "<>"
 
 
-def test_it_is_given_the_secrets_it_names_and_no_other_variable(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launch_gets_named_secrets_only(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "of-the-scheduler")
     code = "import os; print(sorted(os.environ.items()))"
     secrets = {"MY_KEY": "k-e-y", "OTHER_KEY": "o-t-h-e-r"}
@@ -309,7 +303,7 @@ def test_it_is_given_the_secrets_it_names_and_no_other_variable(
     assert b"k-e-y" not in kept
 
 
-def test_a_program_that_does_not_exist_ends_with_127_and_a_word(machine: Machine) -> None:
+def test_missing_program_ends_with_127(machine: Machine) -> None:
     spec = python_launch(machine.runs_dir, "").spec.model_copy(update={"command": ("no-such",)})
     launch = Launch(launch_id="run.1", spec=spec, runs_dir=machine.runs_dir)
     machine.launch(launch)
@@ -317,7 +311,7 @@ def test_a_program_that_does_not_exist_ends_with_127_and_a_word(machine: Machine
     assert "no-such cannot be started" in machine.log(launch)
 
 
-def test_an_interpreter_that_does_not_exist_is_an_error_and_may_be_mended(
+def test_missing_interpreter_raises_and_can_be_retried(
     machine: Machine,
 ) -> None:
     launch = python_launch(machine.runs_dir, "exit(0)")
@@ -328,7 +322,7 @@ def test_an_interpreter_that_does_not_exist_is_an_error_and_may_be_mended(
     assert machine.end(launch).exit_code == 0
 
 
-def test_the_end_wakes_whoever_listens_at_however_long_a_path(machine: Machine) -> None:
+def test_end_notifies_listener_at_long_path(machine: Machine) -> None:
     machine.base = machine.base / ("deep" * 30)
     with notify.listen(machine.base) as listening:
         listening.settimeout(60)
@@ -339,9 +333,7 @@ def test_the_end_wakes_whoever_listens_at_however_long_a_path(machine: Machine) 
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.3])
-def test_whenever_whoever_starts_it_is_killed_a_second_start_makes_one_run(
-    machine: Machine, after_s: float
-) -> None:
+def test_start_after_killed_starter_runs_once(machine: Machine, after_s: float) -> None:
     starter = os.fork()
     if starter == 0:
         machine.start(COUNTS)
@@ -355,7 +347,7 @@ def test_whenever_whoever_starts_it_is_killed_a_second_start_makes_one_run(
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a..b", "a\n", "x" * 300, "ü"])
-def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+def test_launch_folder_rejects_unsafe_ids(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="is not the id of a launch"):
         LaunchFolder(tmp_path, name)
     assert list(tmp_path.iterdir()) == []

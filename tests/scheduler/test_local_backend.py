@@ -19,25 +19,21 @@ def backend(tmp_path: Path, own_cores: Path) -> Backend:
     return make_backend(node, tmp_path / "runs" / "scheduler")
 
 
-def test_what_keeps_a_run_from_starting_names_the_node(own_cores: Path, tmp_path: Path) -> None:
+def test_start_error_names_the_node(own_cores: Path, tmp_path: Path) -> None:
     node = NodeConfig(node_id="here", cores=1, python="/no/python")
     launch = python_launch(tmp_path / "runs", "")
     with pytest.raises(BackendError, match=r"node here: .*/no/python"):
         asyncio.run(make_backend(node, tmp_path / "base").start(launch, {}))
 
 
-def test_a_node_with_more_cores_than_the_machine_is_found_out(
-    backend: Backend, tmp_path: Path
-) -> None:
+def test_check_rejects_node_with_too_many_cores(backend: Backend, tmp_path: Path) -> None:
     assert f"{len(default_pool())} cores" in asyncio.run(backend.check())
     boast = make_backend(NodeConfig(node_id="boast", cores=4000), tmp_path)
     with pytest.raises(BackendError, match="boast is said to have 4000 cores"):
         asyncio.run(boast.check())
 
 
-def test_a_damaged_file_is_named_and_the_run_is_not_taken_for_ended(
-    backend: Backend, tmp_path: Path
-) -> None:
+def test_damaged_launch_file_is_named_and_not_an_end(backend: Backend, tmp_path: Path) -> None:
     launch = python_launch(tmp_path / "runs", "exit(0)")
 
     async def scenario() -> None:
@@ -52,7 +48,7 @@ def test_a_damaged_file_is_named_and_the_run_is_not_taken_for_ended(
     asyncio.run(scenario())
 
 
-def test_a_run_is_started_without_a_scheduler_and_once(backend: Backend, tmp_path: Path) -> None:
+def test_submit_without_scheduler_starts_once(backend: Backend, tmp_path: Path) -> None:
     command = ("{python}", "-c", "import os; print(os.environ['MY_KEY'])")
     spec = RunSpec(run_id="one", folder="one", command=command, secrets=("MY_KEY",))
     (tmp_path / "runs" / "one").mkdir(parents=True)

@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 import p2p
-from p2p.scheduler.machine import machine
+from p2p.scheduler.node import describe_machine
 from p2p.scheduler.package import build_package, unpack
 
 
-def test_the_same_files_give_the_same_package_with_every_file_of_ours() -> None:
+def test_package_has_all_files_and_same_bytes() -> None:
     first = build_package()
     build_package.cache_clear()
     assert build_package() == first
@@ -26,7 +26,7 @@ def test_the_same_files_give_the_same_package_with_every_file_of_ours() -> None:
     assert {name.split("/")[0] for name in names} == {"p2p", "unstable"}
 
 
-def test_what_is_unpacked_runs_and_is_found_there_the_next_time(tmp_path: Path) -> None:
+def test_unpacked_package_runs_and_is_reused(tmp_path: Path) -> None:
     package = build_package()
     folder = unpack(tmp_path, *package)
     assert unpack(tmp_path, *package) == folder
@@ -39,6 +39,6 @@ def test_what_is_unpacked_runs_and_is_found_there_the_next_time(tmp_path: Path) 
     assert output.strip() == str(folder / "p2p" / "scheduler" / "supervisor.py")
 
 
-def test_what_a_machine_lacks_is_named() -> None:
+def test_describe_machine_names_missing_packages() -> None:
     needs = ["numpy>=1", "no-such-thing>=2,<3; python_version > '3'", "absent; extra == 'more'"]
-    assert machine(needs)["missing"] == ["no-such-thing"]
+    assert describe_machine(needs)["missing"] == ["no-such-thing"]

@@ -49,24 +49,26 @@ def nodes(jobs: list[JobInLine], rooms: list[Room]) -> dict[str, str]:
         ([job("huge", 1, cores=99), job("small", 2, 2)], 2, ["small0", "small1"]),
     ],
 )
-def test_who_goes_first(jobs: list[JobInLine], cores: int, order: list[str]) -> None:
+def test_place_orders_runs_by_priority_and_share(
+    jobs: list[JobInLine], cores: int, order: list[str]
+) -> None:
     assert runs(jobs, [room("n", cores)]) == order
 
 
-def test_a_job_stays_on_its_nodes_and_runs_spread_over_the_emptiest() -> None:
+def test_place_keeps_to_nodes_and_spreads_runs() -> None:
     placed = nodes([job("a", 1, 4, nodes=frozenset({"m"}))], [room("n", 8), room("m", 2)])
     assert placed == {"a0": "m", "a1": "m"}
     placed = nodes([job("a", 1, 4)], [room("n", 2), room("m", 4)])
     assert sorted(placed.values()) == ["m", "m", "m", "n"]
 
 
-def test_gpus_are_left_to_those_who_need_them() -> None:
+def test_place_leaves_gpus_to_runs_that_need_them() -> None:
     rooms = [room("gpu", 8, gpus=1), room("cpu", 2)]
     placed = nodes([job("a", 1, 2), job("b", 2, 2, gpus=1)], rooms)
     assert placed == {"a0": "cpu", "a1": "cpu", "b0": "gpu"}
 
 
-def test_small_runs_do_not_keep_a_large_one_out() -> None:
+def test_place_reserves_a_node_for_a_large_run() -> None:
     rooms = [room("n", 4, free=2)]
     assert runs([job("large", 1, cores=4), job("small", 2, 9)], rooms) == []
     both = [room("n", 4, free=2), room("m", 2)]
@@ -74,7 +76,7 @@ def test_small_runs_do_not_keep_a_large_one_out() -> None:
     assert placed == {"small0": "m", "small1": "m"}
 
 
-def test_nobody_is_asked_for_runs_when_all_is_full() -> None:
+def test_place_reads_no_runs_when_nodes_are_full() -> None:
     class Never(Iterator[Waiting]):
         def __next__(self) -> Waiting:
             raise AssertionError("asked")
@@ -89,7 +91,7 @@ def test_nobody_is_asked_for_runs_when_all_is_full() -> None:
     ),
     st.lists(st.tuples(st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=4),
 )
-def test_no_node_is_given_more_than_it_has(
+def test_place_never_overbooks_a_node(
     wanted: list[tuple[int, int, int, int]], machines: list[tuple[int, int]]
 ) -> None:
     jobs = [
@@ -101,7 +103,7 @@ def test_no_node_is_given_more_than_it_has(
     assert all(room.free_cores >= 0 and room.free_gpus >= 0 for room in rooms)
 
 
-def test_a_run_may_ask_for_other_nodes_than_its_job() -> None:
+def test_run_may_name_other_nodes_than_its_job() -> None:
     here = Waiting("gate", 1, nodes=frozenset({"b"}))
     line = JobInLine(1, iter([Waiting("case", 1), here]), nodes=frozenset({"a"}))
     assert nodes([line], [room("a", 4), room("b", 1)]) == {"case": "a", "gate": "b"}

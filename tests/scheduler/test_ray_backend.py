@@ -110,7 +110,7 @@ def program_of(place: Place, backend: RayBackend, launch: Launch) -> int:
     return int(place.remote(launch, "starts.txt").read_text().split()[-1])
 
 
-def test_it_says_what_the_cluster_has_or_what_is_wrong(do, place):
+def test_check_describes_ray_cluster_or_error(do, place):
     assert "2 nodes, 3 cores, 0 GPUs" in do(place.first.check())
     larger = place.backend(cores=4)
     assert "3 cores, 0 GPUs now, and is said to have 4 cores" in do(larger.check())
@@ -124,7 +124,7 @@ def test_it_says_what_the_cluster_has_or_what_is_wrong(do, place):
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_what_listens_and_says_nothing_is_given_up_soon(do, place, monkeypatch, scheme):
+def test_silent_ray_address_is_given_up_soon(do, place, monkeypatch, scheme):
     monkeypatch.setattr(ray_backend, "CHECK_S", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"{scheme}127.0.0.1:{silent.getsockname()[1]}"
@@ -134,7 +134,7 @@ def test_what_listens_and_says_nothing_is_given_up_soon(do, place, monkeypatch, 
         do(mute.close())
 
 
-def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, place, cluster):
+def test_ray_run_folder_travels_there_and_back(do, place, cluster):
     program = (
         "import os, time; from pathlib import Path\n"
         "print(len(os.environ['KEY']), os.environ.get('UNRELATED_KEY'))\n"
@@ -178,7 +178,7 @@ def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, 
     assert [path for path in kept if path.is_file() and SECRET.encode() in path.read_bytes()] == []
 
 
-def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, place):
+def test_second_start_finds_the_first_run(do, place):
     launch = place.launch(SLEEP, "twice")
 
     async def submit_everywhere() -> None:
@@ -195,7 +195,7 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, place):
     assert alive([program]) == []
 
 
-def test_cancelled_before_there_is_room_it_never_starts(do, place):
+def test_run_cancelled_before_room_never_starts(do, place):
     never, waiting = place.launch(SLEEP, "never"), place.launch(SLEEP, "waiting", cores=50)
     do(place.first.cancel(never))
     do(place.first.start(never, {}))
@@ -210,9 +210,7 @@ def test_cancelled_before_there_is_room_it_never_starts(do, place):
 
 
 @pytest.mark.slow
-def test_when_the_ray_process_is_killed_runs_go_on_and_one_whose_scheduler_died_can_be_started(
-    do, place
-):
+def test_runs_survive_a_killed_ray_process(do, place):
     launch, behind = place.launch(SLEEP, "ahead", cores=2), place.launch(SLEEP, "behind", cores=2)
     do(place.first.start(launch, {}))
     program = program_of(place, place.first, launch)
@@ -234,7 +232,7 @@ def test_when_the_ray_process_is_killed_runs_go_on_and_one_whose_scheduler_died_
 
 
 @pytest.mark.slow
-def test_with_its_node_it_is_lost_and_its_program_does_not_outlive_it_for_long(do, place, cluster):
+def test_run_on_a_dead_ray_node_is_lost(do, place, cluster):
     launch = place.launch(SLEEP, "lost", cores=2)
     do(place.first.start(launch, {}))
     program = program_of(place, place.first, launch)

@@ -41,7 +41,7 @@ def use(monkeypatch: pytest.MonkeyPatch, **places: type[LocalBackend]) -> None:
 
 
 @pytest.mark.parametrize("place", [ForgetsQueue, AnswersTooLate])
-def test_what_a_place_forgets_or_never_confirms_is_started_once_in_one_attempt(
+def test_forgetful_node_starts_run_once_in_one_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: type[LocalBackend]
 ) -> None:
     use(monkeypatch, local=place)
@@ -54,7 +54,7 @@ def test_what_a_place_forgets_or_never_confirms_is_started_once_in_one_attempt(
 @pytest.mark.parametrize(
     ("step", "times"), [("submitted", 1), ("running noted", 1), ("submitted", 2), ("end seen", 1)]
 )
-def test_a_scheduler_killed_around_a_second_submit_starts_nothing_twice(
+def test_scheduler_killed_near_resubmit_starts_run_once(
     tmp_path: Path, step: SchedulerStep, times: int
 ) -> None:
     store = with_slots(tmp_path, 1)
@@ -64,7 +64,7 @@ def test_a_scheduler_killed_around_a_second_submit_starts_nothing_twice(
     assert_each_ran_once(store, "j")
 
 
-def test_from_a_node_that_was_never_reached_a_run_goes_to_another_and_loses_no_attempt(
+def test_run_moves_from_unreachable_node_without_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, far=OutOfReach)
@@ -77,7 +77,7 @@ def test_from_a_node_that_was_never_reached_a_run_goes_to_another_and_loses_no_a
     assert launches(tmp_path, "a") == ["a.2"]
 
 
-def test_a_run_that_no_node_will_ever_take_says_so(tmp_path: Path) -> None:
+def test_unplaceable_run_says_why_it_waits(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 1)
     store.add_node(NodeConfig(node_id="other", cores=1))
     store.submit(job_of("j", [saying("gate", nodes=("local",))]))

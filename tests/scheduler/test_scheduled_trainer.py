@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> Store:
     return made
 
 
-def test_runs_are_spread_over_nodes_and_what_failed_is_reported(
+def test_scheduled_trainer_spreads_runs_and_reports_errors(
     store: Store, reward_path: Path, small_config: TrainConfig
 ) -> None:
     tiny = small_config.with_updates(num_evals=1)
@@ -75,7 +75,7 @@ def test_runs_are_spread_over_nodes_and_what_failed_is_reported(
 
 
 @pytest.mark.slow
-def test_a_run_that_waits_at_a_step_is_continued_from_its_own_weights(
+def test_paused_run_continues_from_its_weights(
     store: Store, tmp_path: Path, batched_reward: str, small_config: TrainConfig
 ) -> None:
     config = small_config.with_updates(num_evals=2, iteration_id="c1_seed_1")
@@ -101,7 +101,7 @@ def test_a_run_that_waits_at_a_step_is_continued_from_its_own_weights(
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-def test_what_waits_at_a_step_comes_home_with_its_state_and_is_continued_elsewhere(
+def test_paused_run_continues_on_another_node(
     store: Store, tmp_path: Path, batched_reward: str, small_config: TrainConfig
 ) -> None:
     server = SSHServer(tmp_path / "server")
@@ -131,7 +131,7 @@ def test_what_waits_at_a_step_comes_home_with_its_state_and_is_continued_elsewhe
     assert [run.node_id for run in store.runs()] == ["there", "local"]
 
 
-def test_a_reward_that_fails_ends_its_run_as_failed(
+def test_failing_reward_ends_scheduled_run_as_failed(
     store: Store, tmp_path: Path, small_config: TrainConfig
 ) -> None:
     path = tmp_path / "bad.py"
@@ -148,7 +148,7 @@ def test_a_reward_that_fails_ends_its_run_as_failed(
     assert "division" in (run.error or "")
 
 
-def test_cancelled_stops_them_and_they_are_cancelled_not_wrong(
+def test_cancelled_scheduled_runs_count_as_cancelled(
     store: Store, reward_path: Path, small_config: TrainConfig
 ) -> None:
     long = small_config.with_updates(total_timesteps=50_000_000)
@@ -178,7 +178,7 @@ def test_cancelled_stops_them_and_they_are_cancelled_not_wrong(
         ("scheduled", "session_x.1", LocalTrainer),  # itself a job: it trains on its own cores
     ],
 )
-def test_a_session_says_who_trains(
+def test_make_trainer_follows_session_and_job(
     monkeypatch: pytest.MonkeyPatch, trainer: str, launch_id: str, kind: type
 ) -> None:
     monkeypatch.delenv("P2P_LAUNCH_ID", raising=False)

@@ -47,7 +47,7 @@ lora_rank = 4
 
 
 @pytest.mark.slow
-def test_a_run_of_one_update_ends_with_its_checkpoint(own_cores: Path, tmp_path: Path) -> None:
+def test_selfplay_job_ends_with_a_checkpoint(own_cores: Path, tmp_path: Path) -> None:
     from unstable.tiny import WarmUp, make_tiny
 
     make_tiny(tmp_path / "model", warm_up=WarmUp(games=10, steps=2))

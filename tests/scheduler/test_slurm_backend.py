@@ -84,7 +84,7 @@ def end_of(pid: int) -> None:
     wait_until(lambda: not is_there(pid), 30)
 
 
-def test_runs_submitted_together_are_a_job_with_a_folder_each(do, backend, cluster, tmp_path):
+def test_slurm_runs_are_jobs_with_folders_of_their_own(do, backend, cluster, tmp_path):
     program = "open('result.txt', 'w').write('x'); print('done')"
     launches = [launch(tmp_path, program, f"run{n}") for n in range(3)]
     assert do(backend.status(launches[0])).state == "absent"
@@ -103,7 +103,7 @@ def test_runs_submitted_together_are_a_job_with_a_folder_each(do, backend, clust
     assert list((cluster.folder / "cores").iterdir())  # theirs alone, else they wait for others
 
 
-def test_a_run_submitted_without_a_scheduler_is_found_again(cluster, tmp_path):
+def test_slurm_submit_finds_its_first_job_again(cluster, tmp_path):
     made = SLURMBackend(
         NodeConfig(node_id="slurm", backend="slurm", cores=8, base_dir=str(tmp_path / "base")),
         tmp_path / "runs" / "scheduler",
@@ -117,9 +117,7 @@ def test_a_run_submitted_without_a_scheduler_is_found_again(cluster, tmp_path):
     assert len((folder / "starts.txt").read_text().split()) == 1
 
 
-def test_secrets_come_from_the_cluster_and_none_of_ours_reaches_slurm(
-    do, backend, cluster, tmp_path, monkeypatch
-):
+def test_slurm_secrets_come_from_the_cluster_only(do, backend, cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("UNRELATED_KEY", SECRET)
     program = f"{NOTE_START}; print(os.environ.get('KEY'), os.environ.get('UNRELATED_KEY'))"
     asked, refused = (
@@ -146,7 +144,7 @@ def test_secrets_come_from_the_cluster_and_none_of_ours_reaches_slurm(
     assert (status.exit_code, "chmod 600" in status.message) == (125, True)
 
 
-def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
+def test_released_slurm_run_is_never_started_again(do, backend, tmp_path):
     group = [launch(tmp_path, NOTE_START, f"run{n}") for n in range(2)]
 
     async def submit_all() -> None:
@@ -163,7 +161,7 @@ def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
         assert len(starts(each)) == 1
 
 
-def test_a_code_and_a_time_limit_are_reported(do, backend, tmp_path):
+def test_slurm_reports_exit_code_and_time_limit(do, backend, tmp_path):
     failing = launch(tmp_path, "raise SystemExit(7)", "failing")
     endless = launch(tmp_path, SLEEP, "endless", time_limit_s=1.0)
     do(backend.start(failing, {}))
@@ -173,7 +171,7 @@ def test_a_code_and_a_time_limit_are_reported(do, backend, tmp_path):
     assert (status.exit_code, "time limit" in status.message) == (124, True)
 
 
-def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, cluster, tmp_path):
+def test_second_start_finds_the_first_run(do, backend, cluster, tmp_path):
     asked = launch(tmp_path, SLEEP)
     do(backend.start(asked, {}))
     do(backend.start(asked, {}))
@@ -191,7 +189,7 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, 
     end_of(program)
 
 
-def test_cancelled_in_the_queue_or_before_it_never_starts(do, backend, cluster, tmp_path):
+def test_slurm_run_cancelled_in_queue_never_starts(do, backend, cluster, tmp_path):
     never, queued = launch(tmp_path, SLEEP, "never"), launch(tmp_path, SLEEP, "queued")
     do(backend.cancel(never))
     do(backend.start(never, {}))
@@ -207,9 +205,7 @@ def test_cancelled_in_the_queue_or_before_it_never_starts(do, backend, cluster, 
         assert not (tmp_path / "runs" / each.spec.folder / "starts.txt").exists()
 
 
-def test_what_a_person_cancels_is_cancelled_and_what_slurm_ends_is_lost(
-    do, backend, cluster, tmp_path
-):
+def test_scancel_is_a_cancel_and_node_failure_a_loss(do, backend, cluster, tmp_path):
     by_hand, by_node = launch(tmp_path, SLEEP, "by_hand"), launch(tmp_path, SLEEP, "by_node")
     do(backend.start(by_hand, {}))
     program = do(program_of(backend, by_hand))
@@ -229,7 +225,7 @@ def test_what_a_person_cancels_is_cancelled_and_what_slurm_ends_is_lost(
     assert do(backend.status(by_node)).state == "lost"
 
 
-def test_a_job_that_is_killed_with_its_supervisor_is_lost(do, backend, tmp_path):
+def test_slurm_job_killed_with_supervisor_is_lost(do, backend, tmp_path):
     asked = launch(tmp_path, SLEEP)
     do(backend.start(asked, {}))
     program = do(program_of(backend, asked))
@@ -240,7 +236,7 @@ def test_a_job_that_is_killed_with_its_supervisor_is_lost(do, backend, tmp_path)
     end_of(program)
 
 
-def test_it_says_which_cluster_it_is_or_what_is_wrong(do, backend, tmp_path, monkeypatch):
+def test_check_describes_slurm_cluster_or_error(do, backend, tmp_path, monkeypatch):
     assert "partition main (up), 1 nodes, 8 CPUs" in do(backend.check())
     with pytest.raises(BackendError, match=r"node slurm: .*nowhere"):
         do(new_backend(tmp_path, partition="nowhere").check())
@@ -251,7 +247,7 @@ def test_it_says_which_cluster_it_is_or_what_is_wrong(do, backend, tmp_path, mon
         do(backend.check())
 
 
-def test_of_several_jobs_for_one_launch_the_living_one_counts():
+def test_read_queue_prefers_the_living_job():
     text = "a.1|5|FAILED|NonZeroExitCode\na.1|6|RUNNING|None\na.1|7|PENDING|Priority\n"
     queue = read_queue(text + "p2p-1|8|STRANGE|a|b\n")
     assert str(queue["a.1"]) == "Slurm job 6: RUNNING"

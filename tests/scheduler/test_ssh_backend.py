@@ -40,7 +40,7 @@ def node(server: SSHServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Node(server, tmp_path / "runs")
 
 
-def test_a_run_there_has_its_folder_and_its_results_come_home(node: Node) -> None:
+def test_ssh_run_has_its_folder_and_sends_results(node: Node) -> None:
     code = (
         "import os, sys, p2p; print(p2p.__file__, os.getcwd(), sys.argv[1:])\n"
         "os.mkdir('made'); open('made/result', 'w').write(open('given/config').read() * 2)"
@@ -66,7 +66,7 @@ def test_a_run_there_has_its_folder_and_its_results_come_home(node: Node) -> Non
     assert (node.here(launch) / "made" / "result").read_text() == "abcabc"
 
 
-def test_a_second_request_finds_the_first_and_changes_nothing_there(node: Node) -> None:
+def test_second_ssh_start_changes_nothing(node: Node) -> None:
     launch = node.launch(SLEEPS.format(0.5))
 
     async def scenario(backend: SSHBackend) -> None:
@@ -84,7 +84,7 @@ def test_a_second_request_finds_the_first_and_changes_nothing_there(node: Node) 
     assert (node.here(launch) / "count").read_text() == "x"
 
 
-def test_a_run_outlives_the_link_and_is_found_again(node: Node) -> None:
+def test_ssh_run_outlives_the_connection(node: Node) -> None:
     launch = node.launch(WAITS)
 
     async def scenario(backend: SSHBackend) -> None:
@@ -102,7 +102,7 @@ def test_a_run_outlives_the_link_and_is_found_again(node: Node) -> None:
     assert (node.here(launch) / "count").read_text() == "x"
 
 
-def test_when_nobody_comes_back_the_node_ends_it_by_itself(node: Node) -> None:
+def test_ssh_node_ends_run_after_its_lease(node: Node) -> None:
     launch = node.launch(FAMILY + "time.sleep(1000)")
 
     async def scenario(backend: SSHBackend) -> None:
@@ -126,7 +126,7 @@ def test_when_nobody_comes_back_the_node_ends_it_by_itself(node: Node) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_that_never_comes_back_has_lost_its_runs_once_their_lease_is_over(
+def test_runs_of_vanished_ssh_node_are_lost_after_lease(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch = node.launch(SLEEPS.format(1000))
@@ -145,7 +145,7 @@ def test_a_node_that_never_comes_back_has_lost_its_runs_once_their_lease_is_over
     with_backend(node, scenario, lease_s=5)
 
 
-def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> None:
+def test_released_ssh_run_is_never_started_again(node: Node) -> None:
     launch, other, third = (node.launch(code) for code in (SLEEPS.format(0), WAITS, ""))
 
     async def scenario(backend: SSHBackend) -> None:
@@ -176,7 +176,7 @@ def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> N
     assert (node.here(launch) / "count").read_text() == "x"
 
 
-def test_secrets_are_in_the_programs_environment_and_nowhere_else_there(node: Node) -> None:
+def test_ssh_secrets_are_in_environment_only(node: Node) -> None:
     code = (
         "import os, time; open('length', 'w').write(str(len(os.environ['MY_KEY'])))\n"
         "while not os.path.exists('go'): time.sleep(0.02)"
@@ -202,7 +202,7 @@ def test_secrets_are_in_the_programs_environment_and_nowhere_else_there(node: No
             assert not path.is_file() or secret.encode() not in path.read_bytes(), path
 
 
-def test_a_host_key_that_is_not_the_known_one_is_refused(node: Node, tmp_path: Path) -> None:
+def test_ssh_refuses_unknown_host_key(node: Node, tmp_path: Path) -> None:
     make_key(tmp_path / "impostor")
     wrong = tmp_path / "known_hosts"
     public = (tmp_path / "impostor.pub").read_text()
@@ -219,7 +219,7 @@ def test_a_host_key_that_is_not_the_known_one_is_refused(node: Node, tmp_path: P
     assert node.server.log.count("Accepted") == before
 
 
-def test_what_is_wrong_with_a_node_is_said(node: Node, tmp_path: Path) -> None:
+def test_ssh_check_says_what_is_wrong(node: Node, tmp_path: Path) -> None:
     problems = {
         r"there is no .*nowhere": {"known_hosts": str(tmp_path / "nowhere")},
         "set `user` and `key_file`": {"key_file": str(make_key(tmp_path / "stranger"))},
@@ -235,7 +235,7 @@ def test_what_is_wrong_with_a_node_is_said(node: Node, tmp_path: Path) -> None:
         with_backend(node, scenario, **fields)
 
 
-def test_what_a_login_prints_is_not_taken_for_an_answer(tmp_path: Path) -> None:
+def test_ssh_ignores_what_a_login_prints(tmp_path: Path) -> None:
     noise = 'ForceCommand echo "Welcome 12 34"; eval "$SSH_ORIGINAL_COMMAND"\n'
     server = SSHServer(tmp_path / "noisy", more=noise)
     server.start()
@@ -260,9 +260,7 @@ HOSTILE_RSYNC = (
 @pytest.mark.parametrize(
     "node_program", ["", HOSTILE_RSYNC], ids=["hostile files", "hostile rsync"]
 )
-def test_a_hostile_node_sends_nothing_but_plain_files_to_the_folder_of_the_run(
-    tmp_path: Path, node_program: str
-) -> None:
+def test_hostile_ssh_node_sends_plain_files_only(tmp_path: Path, node_program: str) -> None:
     secret, evil = tmp_path / "secret", tmp_path / "evil"
     secret.write_text("k-e-y")
     evil.mkdir()

@@ -83,7 +83,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "REQUEST_S", 30.0)  # keepalives see a cut line sooner
 
 
-def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -> None:
+def test_run_is_found_when_the_cable_is_back(node: Node, cable: Cable) -> None:
     launch = node.launch(WAITS)
 
     async def scenario(backend: SSHBackend) -> None:
@@ -110,7 +110,7 @@ def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -
     assert (node.here(launch) / "count").read_text() == "x"
 
 
-def test_a_run_ends_by_itself_when_the_cable_stays_out(node: Node, cable: Cable) -> None:
+def test_run_ends_when_the_cable_stays_out(node: Node, cable: Cable) -> None:
     launch = node.launch(WAITS)
 
     async def scenario(backend: SSHBackend) -> None:
@@ -128,7 +128,7 @@ def test_a_run_ends_by_itself_when_the_cable_stays_out(node: Node, cable: Cable)
     with_backend(node, scenario, lease_s=15)
 
 
-def test_a_file_goes_on_where_it_was_broken_off(node: Node, cable: Cable) -> None:
+def test_rsync_continues_a_partial_file(node: Node, cable: Cable) -> None:
     code = "import os; open('big.bin', 'wb').write(os.urandom(60_000_000))"
     launch = node.launch(code)
 

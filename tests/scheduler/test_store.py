@@ -39,7 +39,7 @@ def scheduling(runs_dir: Path, slots: int, job: JobSpec) -> tuple[Store, Writer]
     return store, writer
 
 
-def test_a_name_that_is_taken_is_refused_and_nothing_is_kept_of_the_job(tmp_path: Path) -> None:
+def test_submit_refuses_taken_names_as_a_whole(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.submit(plain_job("j", 2))
     with pytest.raises(StoreError, match="job j is there already"):
@@ -52,7 +52,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_kept_of_the_job(tmp_path
     assert len(store.runs()) == 2
 
 
-def test_a_run_goes_to_one_of_two_schedulers_only(tmp_path: Path) -> None:
+def test_run_is_assigned_by_one_scheduler_only(tmp_path: Path) -> None:
     with_slots(tmp_path, 64).submit(plain_job("j", 64))
     given_out: list[list[RunRow]] = []
 
@@ -69,7 +69,7 @@ def test_a_run_goes_to_one_of_two_schedulers_only(tmp_path: Path) -> None:
     assert sorted(len(runs) for runs in given_out) == [0, 0, 0, 64]
 
 
-def test_schedulers_of_different_jobs_share_a_node_and_give_it_no_more_than_it_has(
+def test_two_schedulers_never_overbook_a_node(
     tmp_path: Path,
 ) -> None:
     store = with_slots(tmp_path, 3)
@@ -84,7 +84,7 @@ def test_schedulers_of_different_jobs_share_a_node_and_give_it_no_more_than_it_h
     assert [run.job_id for run in writers[1].assign()] == ["b"]
 
 
-def test_the_lease_of_a_killed_scheduler_is_taken_over_at_once(tmp_path: Path) -> None:
+def test_jobs_of_killed_scheduler_are_taken_over(tmp_path: Path) -> None:
     with_slots(tmp_path, 2).submit(plain_job("j", 2))
     program = (
         "import os, signal, sys\nfrom pathlib import Path\n"
@@ -118,7 +118,7 @@ def test_scheduler_keeps_its_jobs_until_its_lock_is_free(tmp_path: Path) -> None
     assert states(store, "j") == ["succeeded", "starting"]
 
 
-def test_an_old_attempt_cannot_end_a_new_one(tmp_path: Path) -> None:
+def test_old_attempt_cannot_end_a_new_one(tmp_path: Path) -> None:
     store, writer = scheduling(tmp_path, 1, plain_job("j", 1))
     (first,) = writer.assign()
     writer.try_again(first, "lost")
@@ -130,7 +130,7 @@ def test_an_old_attempt_cannot_end_a_new_one(tmp_path: Path) -> None:
     assert states(store, "j") == ["succeeded"]
 
 
-def test_attempts_have_a_limit_and_a_retry_gives_them_back(tmp_path: Path) -> None:
+def test_retry_restores_attempts(tmp_path: Path) -> None:
     store, writer = scheduling(tmp_path, 1, job_of("j", [saying("r", max_attempts=2)]))
 
     def lose() -> str:
@@ -145,7 +145,7 @@ def test_attempts_have_a_limit_and_a_retry_gives_them_back(tmp_path: Path) -> No
     assert the_run(store, "r").message == "gone (attempt 4, the last)"
 
 
-def test_a_cancel_at_any_moment_stands(tmp_path: Path) -> None:
+def test_cancel_stands_in_every_state(tmp_path: Path) -> None:
     """Whatever a scheduler does between two of its steps, the wish is still there after it."""
     moments = ("pending", "starting", "running", "lost")
     for moment in moments:
@@ -167,7 +167,7 @@ def test_a_cancel_at_any_moment_stands(tmp_path: Path) -> None:
         assert states(store, "j") == ["cancelled"]
 
 
-def test_what_waits_for_others_starts_after_them_and_is_skipped_when_it_cannot(
+def test_dependent_runs_start_or_are_skipped(
     tmp_path: Path,
 ) -> None:
     runs = [
@@ -199,7 +199,7 @@ def test_what_waits_for_others_starts_after_them_and_is_skipped_when_it_cannot(
     assert [run.run_id for run in writer.assign()] == ["gate"]
 
 
-def test_a_retry_of_what_needs_a_failed_run_is_skipped_again(tmp_path: Path) -> None:
+def test_retry_without_its_need_is_skipped_again(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 8)
     store.submit(job_of("j", [saying("a"), saying("b", requires=("a",))]))
     store.cancel("j", ["a"])
@@ -210,7 +210,7 @@ def test_a_retry_of_what_needs_a_failed_run_is_skipped_again(tmp_path: Path) -> 
     assert states(store, "j") == ["pending", "pending"]
 
 
-def test_a_node_with_runs_goes_only_when_they_are_given_up(tmp_path: Path) -> None:
+def test_remove_node_needs_give_up_for_live_runs(tmp_path: Path) -> None:
     store, writer = scheduling(tmp_path, 1, plain_job("j", 1))
     writer.assign()
     with pytest.raises(StoreError, match="1 runs are on node local, such as j-0"):
@@ -221,7 +221,7 @@ def test_a_node_with_runs_goes_only_when_they_are_given_up(tmp_path: Path) -> No
 
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_what_the_store_counts_is_what_it_holds(
+def test_store_counters_match_its_rows(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """The numbers that triggers keep are those that counting gives, whatever happens."""
@@ -285,12 +285,12 @@ def test_hostile_names_are_refused(name: str) -> None:
         plain_job(name, 0)
 
 
-def test_a_run_may_not_have_the_schedulers_own_folder() -> None:
+def test_run_may_not_use_scheduler_folder() -> None:
     with pytest.raises(ValidationError, match="the scheduler's own"):
         saying("r", folder="scheduler/jobs")
 
 
-def test_the_manifest_says_how_the_job_stands_and_holds_no_secret(
+def test_manifest_shows_state_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-1234")
@@ -307,14 +307,14 @@ def test_the_manifest_says_how_the_job_stands_and_holds_no_secret(
         assert not path.is_file() or b"sk-very-secret" not in path.read_bytes()
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+def test_store_names_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "scheduler").mkdir()
     (tmp_path / "scheduler" / "scheduler.sqlite").write_text("not a database, not at all" * 100)
     with pytest.raises(StoreError, match=r"scheduler\.sqlite cannot be used"):
         Store(tmp_path)
 
 
-def test_another_versions_database_is_left_alone(tmp_path: Path) -> None:
+def test_store_refuses_database_of_another_version(tmp_path: Path) -> None:
     path = Store(tmp_path).path
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -322,7 +322,7 @@ def test_another_versions_database_is_left_alone(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
-def test_a_run_that_names_its_nodes_goes_there_and_the_rest_of_its_job_where_the_job_may(
+def test_run_nodes_count_before_job_nodes(
     tmp_path: Path,
 ) -> None:
     store = with_slots(tmp_path, 2)

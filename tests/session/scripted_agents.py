@@ -154,7 +154,7 @@ class ScriptedAgents(SessionAgents):
         number = IterationRecord(run.path.parent).number
         confirming = block > 1
         self._call(f"{'confirm' if confirming else 'judge'} {number} block {block}")
-        assert (run.checkpoints_dir / f"step_{step}" / "policy.zip").is_file()
+        assert (run.checkpoints_dir / f"step_{step}" / "policy.safetensors").is_file()
         score = self.script.get("scores", {}).get(str(number), [0.5, 0.5])[confirming]
         if isinstance(score, list):  # one after the other
             asked = self.calls().count(f"judge {number} block {block}")

@@ -48,6 +48,9 @@ def _write_lines(record: IterationRecord, *lines: object, tail: str = "") -> Non
     record.scalars_path.write_text("".join(json.dumps(x) + "\n" for x in lines) + tail)
 
 
+POLICY = "checkpoints/step_1000/policy.safetensors"
+
+
 def _finished(path: Path, **changes: Any) -> IterationRecord:
     """A run with every file that a finished one has."""
     record = IterationRecord(path)
@@ -56,10 +59,9 @@ def _finished(path: Path, **changes: Any) -> IterationRecord:
     record.save_reward_spec(RewardSpec(latex="r = 0"))
     record.save_summary(SUMMARY)
     _write_lines(record, {"type": "train", "global_step": 500}, _eval_line(1000))
-    for name in ("policy.zip", "policy.safetensors"):
-        folder = record.checkpoints_dir / "step_1000"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"x")
+    folder = record.checkpoints_dir / "step_1000"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "policy.safetensors").write_bytes(b"x")
     record.videos_dir.mkdir()
     (record.videos_dir / "eval_1000_median.mp4").write_bytes(b"x")
     np.savez(record.trajectory_file(1000, "median"), obs=np.zeros(3))
@@ -178,7 +180,10 @@ def test_a_finished_run_is_valid_and_each_missing_piece_is_named(tmp_path):
         ("reward_fn.py", "reward_fn.py: missing"),
         ("summary.json", "summary.json: missing"),
         ("metrics/scalars.jsonl", "metrics/scalars.jsonl: missing"),
-        ("checkpoints/step_1000/policy.zip", "checkpoints/step_1000/policy.zip: missing"),
+        (
+            "checkpoints/step_1000/policy.safetensors",
+            "checkpoints/step_1000/policy.safetensors: missing",
+        ),
     ):
         copy = tmp_path / "copy"
         shutil.copytree(record.path, copy)
@@ -254,7 +259,9 @@ def test_trajectories_videos_and_runs_come_in_their_order(tmp_path):
     for name in ("eval_1000_p10.mp4", "eval_200_p90.mp4", "eval_200_median.mp4", ".x.mp4", "x.tmp"):
         (record.videos_dir / name).touch()
     assert record.video_filenames() == [
-        "eval_200_median.mp4", "eval_200_p90.mp4", "eval_1000_p10.mp4",
+        "eval_200_median.mp4", "eval_200_p90.mp4",  # drawn, as the first of the others
+        "eval_900_median.mp4",
+        "eval_1000_median.mp4", "eval_1000_p10.mp4", "eval_1000_p90.mp4",
     ]  # fmt: skip
     for name in ("b_seed_10", "b_seed_9", "a_seed_1", "work", "seed_1"):
         (tmp_path / name).mkdir()

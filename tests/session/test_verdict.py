@@ -15,6 +15,7 @@ from p2p.contracts import (
     RolloutJudgment,
 )
 from p2p.files import save_model
+from p2p.records.formatting import describe_evidence
 from p2p.records.loop_files import SteeringTaken
 from p2p.session.verdict import iteration_line, shorten
 from session_folder import INTENT, SessionFolder, judgment
@@ -25,15 +26,16 @@ def line(folder: SessionFolder) -> str:
     return iteration_line(view, view.iterations[1])
 
 
-def test_a_pass_says_what_was_measured_and_on_how_many_held_out_seeds(tmp_path: Path) -> None:
+def test_a_pass_says_what_was_measured_and_on_how_many_unseen_episodes(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path)
     iteration = folder.iterate(1, 0.92)
-    assert line(folder).startswith('"run forward fast": passed with 0.92; measured: Fast 3.68 m/s')
+    start = '"run forward fast": passed with 0.92; measured: Fast 3.68 of 3 m/s'
+    assert line(folder).startswith(start)
     iteration.save_judgment(judgment(1.0))
     iteration.confirmation.save(judgment(1.0))
     assert line(folder) == (
-        '"run forward fast": passed with 1.00, confirmed on 2 held-out seeds; '
-        "measured: Fast 4 m/s (asked: ≥ 3 m/s); 2 of 2 hard criteria met"
+        '"run forward fast": passed with 1.00; held on 2 unseen episodes; '
+        "measured: Fast 4 of 3 m/s; 2 of 2 required criteria met"
     )
 
 
@@ -41,13 +43,14 @@ def test_what_did_not_pass_names_what_it_missed(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path)
     iteration = folder.iterate(1, 0.799)
     assert line(folder) == (
-        '"run forward fast": not passed, score 0.79; '
-        "missed: Fast 2.4 m/s (asked: ≥ 3 m/s); 1 of 2 hard criteria met"
+        '"run forward fast": failed with 0.79; '
+        "required criteria missed: Fast 2.4 of 3 m/s; 1 of 2 required criteria met"
     )
     tagged = judgment(0.9).model_copy(update={"passed": False, "failure_tags": ("fell",)})
     iteration.save_judgment(tagged)
     iteration.confirmation.save(tagged)
-    assert "not passed, score 0.90 on 2 held-out seeds; tagged: fell; 2 of 2" in line(folder)
+    start = "failed with 0.90; did not hold on 2 unseen episodes; tagged: fell; 2 of 2"
+    assert start in line(folder)
 
 
 def test_a_soft_criterion_is_told_apart_from_a_hard_one(tmp_path: Path) -> None:
@@ -57,14 +60,14 @@ def test_a_soft_criterion_is_told_apart_from_a_hard_one(tmp_path: Path) -> None:
     soft = upright.model_copy(update={"soft_reason": "it is only nicer so"})
     folder.record.intent.save(INTENT.model_copy(update={"criteria": (speed, soft)}))
     missed = CriterionScore(id="upright", score=0.3, value=0.3)
-    for passed, start in ((0.9, "passed with 0.90; measured: Fast"), (0.5, "not passed, score")):
+    for passed, start in ((0.9, "passed with 0.90; measured: Fast"), (0.5, "failed with 0.50")):
         verdict = judgment(passed)
         criteria = (verdict.criteria[0], missed)
         iteration.save_judgment(verdict.model_copy(update={"criteria": criteria}))
         assert start in line(folder)
         assert line(folder).endswith(
-            f"; {int(passed > 0.8)} of 1 hard criteria met; "
-            "missed, but soft (only the score): Upright 0.3 (asked: ≥ 0.9)"
+            f"; {int(passed > 0.8)} of 1 required criteria met; "
+            "missed, but soft: Upright 0.3 of 0.9"
         )
 
 
@@ -74,13 +77,24 @@ def test_words_that_nobody_checked_and_scores_of_people_are_named(tmp_path: Path
     intent = INTENT.model_copy(update={"unused_words": ("straight", "back")})
     save_model(folder.record.path / "intent.json", intent)
     iteration.steering.save(SteeringTaken(orders=(1,), score=0.3))
-    assert "not passed, score 0.30 by the user's score" in line(folder)
+    assert "failed with 0.30 by your score" in line(folder)
     assert line(folder).endswith("; not checked: straight, back")
     iteration.save_judgment(judgment(0.9))
     iteration.steering.path.unlink()
     assert '": unverified with 0.90; measured: Fast' in line(folder)
     iteration.steering.save(SteeringTaken(orders=(1,), score=0.9))  # they saw it and accept it
-    assert "\": passed with 0.90 by the user's score; " in line(folder)
+    assert '": passed with 0.90 by your score; ' in line(folder)
+
+
+def test_a_verdict_says_how_many_training_seeds_passed(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, 1.0, seeds=(1, 2))
+    weak = iteration.runs()[0]
+    weak.judgment.save(judgment(0.215))
+    iteration.confirmation.save(judgment(1.0))
+    evidence = "1 of 2 training seeds passed; that policy held on 2 unseen episodes"
+    assert f"passed with 1.00; {evidence}; measured" in line(folder)
+    assert describe_evidence(folder.view().iterations[1]) == evidence
 
 
 def test_nothing_is_said_before_a_verdict_and_no_zero_without_a_judge(tmp_path: Path) -> None:
@@ -101,7 +115,7 @@ def test_a_mean_that_meets_the_target_is_told_apart_from_every_episode(tmp_path:
     uneven = scores[0].model_copy(update={"value": 3.5})
     verdict = judgment(0.5).model_copy(update={"criteria": (uneven, *scores[1:])})
     iteration.save_judgment(verdict)
-    assert "missed: Fast 3.5 m/s (asked: ≥ 3 m/s, not in every episode)" in line(folder)
+    assert "required criteria missed: Fast 3.5 of 3 m/s (not in every episode)" in line(folder)
 
 
 def test_a_criterion_is_met_by_its_value_not_by_a_perfect_score(tmp_path: Path) -> None:
@@ -110,9 +124,7 @@ def test_a_criterion_is_met_by_its_value_not_by_a_perfect_score(tmp_path: Path) 
     enough = scores[0].model_copy(update={"value": 3.1})
     verdict = judgment(0.99).model_copy(update={"criteria": (enough, *scores[1:])})
     folder.iterate(1, 0.99).save_judgment(verdict)
-    assert line(folder).endswith(
-        "measured: Fast 3.1 m/s (asked: ≥ 3 m/s); 2 of 2 hard criteria met"
-    )
+    assert line(folder).endswith("measured: Fast 3.1 of 3 m/s; 2 of 2 required criteria met")
 
 
 def test_long_prompts_and_many_unchecked_words_stay_in_bounds(tmp_path: Path) -> None:
@@ -133,7 +145,7 @@ def test_what_must_never_happen_is_told_in_episodes(tmp_path: Path) -> None:
     )  # fmt: skip
     save_model(folder.record.path / "intent.json", INTENT.model_copy(update={"criteria": (falls,)}))
     for counts, words in (
-        ([0.0] * 14 + [1.0, 2.0], "missed: fell in 2 of 16 episodes (asked: never)"),
+        ([0.0] * 14 + [1.0, 2.0], "criteria missed: fell in 2 of 16 episodes (asked: never)"),
         ([0.0] * 16, "measured: fell in none of 16 episodes (asked: never)"),
     ):
         each = [CriterionScore(id="falls", score=float(not n), value=n) for n in counts]

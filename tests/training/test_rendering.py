@@ -19,8 +19,9 @@ from p2p.training.vec_env import make_batched_env
 from p2p.training.video import rendering
 from p2p.training.video.rendering import (
     RenderJob,
-    RenderQueue,
     RenderSupport,
+    VideoError,
+    draw_video,
     drawing_environment,
     probe_backends,
     render,
@@ -28,6 +29,7 @@ from p2p.training.video.rendering import (
     rendering_available,
 )
 
+LABELS = ("median", "p10", "p90")
 ENVIRONMENTS = [
     f"{name}-v5"
     for name in (
@@ -198,7 +200,7 @@ def test_an_interrupt_ends_the_process_that_draws(recorded, tmp_path, monkeypatc
 
 
 def test_past_its_time_limit_it_is_ended(recorded, tmp_path):
-    outcome = render(job(recorded, tmp_path / "v.mp4"), time_limit=0.05)
+    outcome = render_async([job(recorded, tmp_path / "v.mp4")], 0.05).wait()[0]
     assert not outcome.ok
     assert "not done within" in outcome.error
     assert names(tmp_path) == []
@@ -246,52 +248,40 @@ def copied(tmp_path: Path, run: IterationRecord) -> IterationRecord:
     return IterationRecord(tmp_path / "run")
 
 
-def test_every_recorded_episode_is_drawn_once(tmp_path: Path, trained_run: IterationRecord) -> None:
+def test_a_recorded_episode_is_drawn_once(tmp_path: Path, trained_run: IterationRecord) -> None:
     record = copied(tmp_path, trained_run)
-    with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
-        queue.add(512, ("median",))
-        queue.add(512)
-        queue.add(1024)
-        assert queue.finish() == []
-    names = {
-        f"eval_{step}_{label}.mp4" for step in (512, 1024) for label in ("p10", "median", "p90")
-    }
-    assert set(record.video_filenames()) == names
-    written = {name: (record.videos_dir / name).stat().st_mtime_ns for name in names}
-    with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
-        queue.add(512)
-        assert queue.finish() == []
-    assert written == {name: (record.videos_dir / name).stat().st_mtime_ns for name in names}
+    names = record.video_filenames()
+    assert names == [f"eval_{step}_{label}.mp4" for step in (512, 1024) for label in LABELS]
+    assert not record.videos_dir.exists()
+    path = draw_video(record.videos_dir / "eval_512_median.mp4")
+    written = path.stat().st_mtime_ns
+    assert draw_video(path).stat().st_mtime_ns == written
+    assert [p.name for p in record.videos_dir.glob("*.mp4")] == ["eval_512_median.mp4"]
+    assert record.video_filenames() == names
 
 
-def test_leaving_early_cancels_and_leaves_no_half_video(
-    tmp_path: Path, trained_run: IterationRecord
+@pytest.mark.parametrize("name", ["eval_513_median.mp4", "eval_512_best.mp4", "other.mp4"])
+def test_what_is_not_recorded_is_not_drawn(
+    tmp_path: Path, trained_run: IterationRecord, name: str
 ) -> None:
     record = copied(tmp_path, trained_run)
-    with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
-        queue.add(512)
-        queue.add(1024)
-    left = [path.name for path in record.videos_dir.iterdir()]
-    assert all(name.endswith(".mp4") and not name.startswith(".") for name in left)
-    assert len(left) < 6
-
-
-def test_what_cannot_be_drawn_is_told_once(tmp_path: Path, trained_run: IterationRecord) -> None:
-    record = copied(tmp_path, trained_run)
-    for path in record.path.glob("trajectory_512_*.npz"):
-        path.write_bytes(b"no trajectory")
-    with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
-        queue.add(512)
-        problems = queue.finish()
-    assert problems
-    assert len(problems) == len(set(problems))
-    assert all("no video" in problem for problem in problems)
-    assert record.video_filenames() == []
-
-
-def test_switched_off_nothing_is_drawn(tmp_path: Path, trained_run: IterationRecord) -> None:
-    record = copied(tmp_path, trained_run)
-    with RenderQueue(record, "HalfCheetah-v5", enabled=False) as queue:
-        queue.add(512)
-        assert queue.finish() == []
+    with pytest.raises(VideoError, match="no such episode is recorded"):
+        draw_video(record.videos_dir / name)
     assert not record.videos_dir.exists()
+
+
+def test_draw_video_names_what_is_wrong(tmp_path: Path, trained_run: IterationRecord) -> None:
+    record = copied(tmp_path, trained_run)
+    record.trajectory_file(512, "median").write_bytes(b"no trajectory")
+    with pytest.raises(VideoError, match=r"eval_512_median.mp4: .*trajectory"):
+        draw_video(record.videos_dir / "eval_512_median.mp4")
+    assert list(record.videos_dir.glob("*.mp4")) == []
+
+
+def test_draw_video_writes_through_no_link(tmp_path: Path, trained_run: IterationRecord) -> None:
+    record = copied(tmp_path, trained_run)
+    (tmp_path / "elsewhere").mkdir()
+    record.videos_dir.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(VideoError, match="link"):
+        draw_video(record.videos_dir / "eval_512_median.mp4")
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unstable.engines.decoder import draw
+from unstable.engines.decoder import sample_tokens
 from unstable.engines.pages import PAGE, PagePool
 
 
@@ -89,6 +89,8 @@ def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank:
 def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: Tensor) -> Tensor:
     slots, _, _, forced = numbers[:4].long()
     uniform, temperature, top_p = numbers[4:].view(torch.float32)
-    tokens, logprobs = draw(logits[:, :vocabulary].float(), uniform, temperature, top_p, forced)
+    tokens, logprobs = sample_tokens(
+        logits[:, :vocabulary].float(), uniform, temperature, top_p, forced
+    )
     next_tokens[slots] = tokens
     return torch.stack([tokens.int(), logprobs.view(torch.int32)])

@@ -42,7 +42,7 @@ def config(folder: str, **changes: Any) -> dict[str, Any]:
     return settings | changes
 
 
-def test_a_prompt_is_answered_as_it_stands(folder: str):
+def test_actor_adds_no_markup_to_a_prompt(folder: str):
     async def ask() -> None:
         actor = VLLMActor(config(folder), name="one")
         assert await actor.ping() == "one"
@@ -67,7 +67,7 @@ def test_a_prompt_is_answered_as_it_stands(folder: str):
     asyncio.run(ask())
 
 
-def test_each_prompt_has_its_adapter(folder: str, tmp_path: Path):
+def test_actor_uses_the_adapter_of_each_prompt(folder: str, tmp_path: Path):
     model = small_qwen()
     adapter = save_adapter(tmp_path / "adapter", model, 1)
 
@@ -84,7 +84,7 @@ def test_each_prompt_has_its_adapter(folder: str, tmp_path: Path):
             assert answer.logprobs == pytest.approx(expected, abs=1e-5)
 
 
-def test_adapters_are_fetched_from_the_pool(folder: str, tmp_path: Path):
+def test_actor_fetches_adapters_from_the_pool(folder: str, tmp_path: Path):
     adapter = tmp_path / "adapter"
     save_adapter(adapter, small_qwen(), 1)
     pool = ModelPool("mirror", max_active_lora=1)
@@ -117,7 +117,7 @@ def test_adapters_are_fetched_from_the_pool(folder: str, tmp_path: Path):
     asyncio.run(ask())
 
 
-def test_cancelled_requests_leave_and_pending_ones_fail_on_close(folder: str):
+def test_actor_close_fails_pending_requests(folder: str):
     async def ask() -> None:
         actor = VLLMActor(config(folder, max_tokens=100))
         asked = [asyncio.create_task(actor.generate(f"b {n}", seed=n)) for n in range(4)]
@@ -138,7 +138,7 @@ def test_cancelled_requests_leave_and_pending_ones_fail_on_close(folder: str):
     asyncio.run(ask())
 
 
-def test_a_run_shorter_than_a_report_has_its_throughput_too(folder: str, tmp_path: Path):
+def test_short_run_reports_throughput(folder: str, tmp_path: Path):
     tracker = Tracker("run", run_dir=tmp_path / "run")
 
     async def ask() -> None:
@@ -153,7 +153,7 @@ def test_a_run_shorter_than_a_report_has_its_throughput_too(folder: str, tmp_pat
 
 
 @pytest.mark.usefixtures("cluster")
-def test_an_actor_of_ray_answers_the_same(folder: str, tmp_path: Path):
+def test_ray_actor_gives_the_same_answers(folder: str, tmp_path: Path):
     save_adapter(tmp_path / "adapter", small_qwen(), 1)
     files = {file.name: file.read_bytes() for file in (tmp_path / "adapter").iterdir()}
     shutil.rmtree(tmp_path / "adapter")
@@ -219,7 +219,7 @@ def texts(rotation: ActorPool, games: int) -> list[str]:
     return asyncio.run(asyncio.wait_for(ask(), 30))
 
 
-def test_a_dead_ones_games_go_to_the_others_with_the_same_answers():
+def test_actor_pool_resends_requests_of_a_dead_actor():
     actors = [Mortal() for _ in range(3)]
     expected = texts(ActorPool([Mortal()]), 12)
     actors[1].alive = False
@@ -229,13 +229,13 @@ def test_a_dead_ones_games_go_to_the_others_with_the_same_answers():
     assert (rotation.alive, rotation.deaths) == (2, 1)
 
 
-def test_with_none_left_the_last_reason_is_told():
+def test_actor_pool_without_actors_raises_last_error():
     rotation = ActorPool([Mortal(alive=False), Mortal(alive=False)])
     with pytest.raises(NoActorLeftError, match="all 2 actors have died"):
         texts(rotation, 4)
 
 
-def test_a_dead_one_is_made_anew_until_one_starts():
+def test_actor_pool_restarts_dead_actors():
     made = [Mortal(alive=False), Mortal(alive=False), Mortal()]
     waiting = iter(made)
     rotation = ActorPool([Mortal(alive=False)], make=lambda slot: next(waiting))
@@ -244,14 +244,14 @@ def test_a_dead_one_is_made_anew_until_one_starts():
     assert len(made[2].requests) == 3
 
 
-def test_one_that_is_late_but_lives_fails_the_request_only():
+def test_late_answer_fails_its_request_only():
     rotation = ActorPool([Mortal(hangs=True)], timeouts=Timeouts(request=0.1))
     with pytest.raises(EngineError, match=r"no answer in 0\.1 s"):
         texts(rotation, 1)
     assert rotation.alive == 1
 
 
-def test_one_that_hangs_altogether_is_buried(monkeypatch):
+def test_actor_without_ping_is_marked_dead(monkeypatch):
     monkeypatch.setattr("unstable.actor.PING_TIMEOUT", 0.1)
 
     class Deaf(Mortal):
@@ -264,7 +264,7 @@ def test_one_that_hangs_altogether_is_buried(monkeypatch):
     assert (rotation.alive, rotation.deaths) == (1, 1)
 
 
-def test_one_that_does_not_start_is_named():
+def test_actor_that_does_not_start_is_named():
     rotation = ActorPool([Mortal(), Mortal(alive=False)])
     with pytest.raises(NoActorLeftError, match="actor 1 did not start"):
         asyncio.run(rotation.ready())

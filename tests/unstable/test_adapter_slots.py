@@ -58,7 +58,7 @@ async def use(slots: AdapterSlots, folder: str) -> LoadedAdapter:
         return adapter
 
 
-def test_ids_are_bounded_and_each_belongs_to_who_holds_it(
+def test_slot_ids_are_bounded_and_held_by_one_adapter(
     run: asyncio.Runner, folders: list[str]
 ) -> None:
     load = Loader()
@@ -78,7 +78,7 @@ def test_ids_are_bounded_and_each_belongs_to_who_holds_it(
     assert set(load.inside) == {1, 2, 3}
 
 
-def test_the_least_recently_used_makes_room(run: asyncio.Runner, folders: list[str]) -> None:
+def test_least_recently_used_adapter_is_evicted(run: asyncio.Runner, folders: list[str]) -> None:
     load = Loader()
     slots = AdapterSlots(2, load)
     for folder in (folders[0], folders[1], folders[0], folders[2], folders[0]):
@@ -87,7 +87,7 @@ def test_the_least_recently_used_makes_room(run: asyncio.Runner, folders: list[s
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_folder_written_anew_is_another_adapter(
+def test_rewritten_folder_is_another_adapter(
     run: asyncio.Runner, folders: list[str], name: str
 ) -> None:
     load = Loader()
@@ -100,7 +100,7 @@ def test_a_folder_written_anew_is_another_adapter(
     assert before.slot != after.slot  # some request may still be answered with the old one
 
 
-def test_a_failed_load_gives_its_slot_back(run: asyncio.Runner, folders: list[str]) -> None:
+def test_failed_load_frees_its_slot(run: asyncio.Runner, folders: list[str]) -> None:
     load = Loader()
     slots = AdapterSlots(1, load)
     load.fails = True
@@ -111,9 +111,7 @@ def test_a_failed_load_gives_its_slot_back(run: asyncio.Runner, folders: list[st
     assert run.run(use(slots, folders[0])).slot == 1
 
 
-def test_who_waits_gets_a_slot_though_others_keep_asking(
-    run: asyncio.Runner, folders: list[str]
-) -> None:
+def test_waiting_requests_get_slots_in_order(run: asyncio.Runner, folders: list[str]) -> None:
     slots = AdapterSlots(1, Loader())
     order: list[str] = []
 
@@ -132,7 +130,7 @@ def test_who_waits_gets_a_slot_though_others_keep_asking(
 
 
 @pytest.mark.parametrize("where", ["loading", "waiting for a slot", "waiting for its turn"])
-def test_a_cancelled_request_leaves_its_place(
+def test_cancelled_request_leaves_the_queue(
     run: asyncio.Runner, folders: list[str], where: str
 ) -> None:
     load = Loader()
@@ -184,14 +182,14 @@ def save(folder: Path, inputs: int = 6, outputs: int = 5, layer: int = 0, fill: 
         ({"fill": float("inf")}, "not finite"),
     ],
 )
-def test_another_one_is_refused_by_name(
+def test_adapter_of_another_model_is_refused(
     layers: nn.Module, tmp_path: Path, fault: dict[str, int], says: str
 ) -> None:
     with pytest.raises(EngineError, match=f"{tmp_path}.*{says}"):
         check_adapter(save(tmp_path, **fault), layers)
 
 
-def test_a_torn_file_is_refused(layers: nn.Module, tmp_path: Path) -> None:
+def test_torn_adapter_file_is_refused(layers: nn.Module, tmp_path: Path) -> None:
     save(tmp_path)
     file = tmp_path / WEIGHTS
     file.write_bytes(file.read_bytes()[:-1])

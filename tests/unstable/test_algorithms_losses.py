@@ -23,7 +23,7 @@ GAMES = [0, 0, 1, 2, 3]
 GROUPS = ["a", "a", "a", "b", "b"]
 
 
-def test_rewards_that_are_all_alike_teach_nothing():
+def test_equal_rewards_have_no_advantage():
     assert normalize([0.7, 0.7, 0.7], scale=True) == pytest.approx([0.0, 0.0, 0.0])
     assert group_relative([2.0, 2.0], [0, 1], ["a", "a"]) == [0.0, 0.0]
     assert normalize([]) == []
@@ -50,11 +50,11 @@ def test_a_game_alone_in_its_group_has_no_advantage():
     assert group_relative([5.0], [0], ["a"]) == [0.0]
 
 
-def test_the_outcome_is_counted_once_and_falls_to_the_last_turn():
+def test_per_turn_rewards_give_outcome_to_last_turn():
     assert per_turn_rewards([1.0, 1.0, 1.0]) == [0.0, 0.0, 1.0]
 
 
-def test_gae_by_hand():
+def test_gae_matches_hand_computation():
     # surprises: 0 + .4 - .2 = .2; 0 + .6 - .4 = .2; 1 - .6 = .4
     found = gae([0.0, 0.0, 1.0], [0.2, 0.4, 0.6], 0.5)
     assert found == pytest.approx([0.2 + 0.5 * (0.2 + 0.5 * 0.4), 0.2 + 0.5 * 0.4, 0.4])
@@ -65,7 +65,7 @@ def test_gae_by_hand():
         st.tuples(st.floats(-5, 5, width=32), st.floats(-5, 5, width=32)), min_size=1, max_size=9
     )
 )
-def test_with_lambda_one_a_turn_gets_its_credit_less_its_value(turns):
+def test_gae_lambda_one_is_credit_minus_value(turns):
     earned, values = [list(column) for column in zip(*turns, strict=True)]
     found = gae(per_turn_rewards(earned), values, 1.0)
     expected = [credit - value for credit, value in zip(earned, values, strict=True)]
@@ -76,7 +76,7 @@ def tensor(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_weights_make_sums_over_tokens_means_over_sequences():
+def test_token_weights_average_over_sequences():
     # three sequences, one of them without a token: each sum / 10, then the mean
     assert losses.token_weights([2, 1], 3, 10) == [1 / 30] * 3
     assert losses.token_weights([2, 1], 2, None) == [0.25, 0.25, 0.5]
@@ -92,14 +92,14 @@ def test_reinforce_has_a_constant_divisor():
     assert loss.item() == pytest.approx(-(2 * -4 / 10 + -1 * -2 / 10) / 2)
 
 
-def test_importance_is_truncated_and_only_where_something_is_known():
+def test_importance_ratio_is_truncated_where_known():
     old = tensor(0.0, math.log(2.0), math.log(0.25), 0.0)
     known = torch.tensor([True, True, True, False])
     ratio = losses.importance(tensor(0, 0, 0, -9), old, known, cap=2.0)
     assert ratio.tolist() == pytest.approx([1.0, 0.5, 2.0, 1.0])
 
 
-def test_importance_has_no_gradient_of_its_own():
+def test_importance_ratio_has_no_gradient():
     logp = tensor(-1.0).requires_grad_()
     loss, seen = losses.policy_gradient(
         logp, tensor(-1.0 - math.log(1.5)), torch.tensor([True]), tensor(2.0), tensor(1.0), cap=4.0
@@ -120,7 +120,7 @@ def test_importance_has_no_gradient_of_its_own():
         (1.5, -2.0, 3.0, True),  # what is worse than it looked counts in full
     ],
 )
-def test_the_clipped_loss_is_the_pessimistic_one(ratio, advantage, expected, moves):
+def test_clipped_loss_is_pessimistic(ratio, advantage, expected, moves):
     logp = tensor(math.log(ratio)).requires_grad_()
     loss, seen = losses.clipped_loss(
         logp, tensor(0.0), tensor(advantage), tensor(1.0), low=0.2, high=0.2
@@ -132,7 +132,7 @@ def test_the_clipped_loss_is_the_pessimistic_one(ratio, advantage, expected, mov
     assert seen["clip_fraction"].item() == float(not moves)
 
 
-def test_policies_that_are_worlds_apart_give_finite_losses():
+def test_losses_stay_finite_for_distant_policies():
     logp = tensor(-500.0, 0.0).requires_grad_()
     old, advantage, weight = tensor(0.0, -500.0), tensor(1.0, -1.0), tensor(1.0, 1.0)
     loss, _ = losses.clipped_loss(logp, old, advantage, weight, low=0.2, high=0.2)

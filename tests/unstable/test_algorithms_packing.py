@@ -12,7 +12,7 @@ from learner_parts import assert_close, make_model, make_steps
 from unstable.algorithms import PPO, Reinforce
 from unstable.algorithms import policy_gradient as shared
 from unstable.algorithms.forward import (
-    hidden_states,
+    compute_hidden_states,
     pack,
     token_logprobs,
     trunk_and_head,
@@ -84,25 +84,25 @@ def in_small_chunks(*args: Any, **kwargs: Any) -> Any:
     return token_logprobs(*args, **kwargs, logits_at_once=257 * 7)
 
 
-def test_a_sequence_does_not_see_its_neighbours(folder):
+def test_packed_sequences_do_not_see_each_other(folder):
     model, _ = policy(folder)
     trunk, _ = trunk_and_head(model)
     one, other, third = [5, 6, 7, 8], [9, 10, 11], [12, 13, 14, 15]
-    alone = hidden_states(trunk, pack([other]))
+    alone = compute_hidden_states(trunk, pack([other]))
     for before, after in ((one, third), (third, one), ([1] * 9, [2])):
         row = pack([before, other, after])
-        found = hidden_states(trunk, row)[row.starts[1] : row.starts[2]]
+        found = compute_hidden_states(trunk, row)[row.starts[1] : row.starts[2]]
         torch.testing.assert_close(found, alone, atol=1e-6, rtol=1e-5)
         # and no gradient goes over either
         found.sum().backward()
         shared_by_both = gradients(model)
         model.zero_grad()
-        hidden_states(trunk, pack([other])).sum().backward()
+        compute_hidden_states(trunk, pack([other])).sum().backward()
         assert_close(shared_by_both, gradients(model), atol=1e-5, rtol=1e-4)
         model.zero_grad()
 
 
-def test_a_sliding_window_is_kept(tmp_path):
+def test_packed_attention_keeps_the_sliding_window(tmp_path):
     folder = make_model(
         tmp_path, use_sliding_window=True, sliding_window=3, max_window_layers=0, layers=2
     )
@@ -113,11 +113,11 @@ def test_a_sliding_window_is_kept(tmp_path):
     tokens = list(range(3, 13))
     expected = usual.model(input_ids=torch.tensor([tokens])).last_hidden_state[0]
     use_packed_attention(usual)
-    found = hidden_states(usual.model, pack([tokens, [1, 2]]))[: len(tokens)]
+    found = compute_hidden_states(usual.model, pack([tokens, [1, 2]]))[: len(tokens)]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_without_a_layout_the_model_is_as_it_was(folder):
+def test_model_without_layout_is_unchanged(folder):
     from transformers import AutoModelForCausalLM
 
     usual: Any = AutoModelForCausalLM.from_pretrained(folder)
@@ -190,7 +190,7 @@ def test_checkpointing_changes_memory_and_no_gradient(folder, both):
     assert_close(same, expected)
 
 
-def test_a_model_that_keeps_its_attention_is_refused():
+def test_model_with_fixed_attention_is_refused():
     class Config:
         _attn_implementation = "own"
 

@@ -11,7 +11,7 @@ from learner_parts import ENV, make_steps
 
 from unstable import algorithms
 from unstable.algorithms import A2C, GRPO, PPO, RLOO, DrGRPO, Reinforce
-from unstable.algorithms.policy_gradient import Sample, mini_batches, to_sample
+from unstable.algorithms.policy_gradient import Sample, split_mini_batches, to_sample
 from unstable.core import Step
 from unstable.learners.policy import load_policy
 
@@ -27,7 +27,7 @@ def step(**values: Any) -> Step:
     return Step(**{"pid": 0, "obs": "xa", "act": "by", "reward": 1.0, "env_id": ENV, **values})
 
 
-def test_sampled_tokens_are_trained_as_they_are_with_the_one_that_stops(tokenizer):
+def test_sample_keeps_sampled_tokens_and_stop_token(tokenizer):
     sample = to_sample(
         step(prompt_ids=[5, 6], completion_ids=[7, 0], logprobs=[-1.0, -2.0]), tokenizer
     )
@@ -38,7 +38,7 @@ def test_sampled_tokens_are_trained_as_they_are_with_the_one_that_stops(tokenize
     assert not sample.truncated
 
 
-def test_text_is_tokenised_prompt_and_answer_each_alone_and_ended(tokenizer):
+def test_sample_tokenises_prompt_and_answer_apart(tokenizer):
     joined = tokenizer.encode("xaby", add_special_tokens=False)
     sample = to_sample(step(), tokenizer)
     assert len(joined) == 3  # "ab" is one token: the border would be inside it
@@ -49,14 +49,14 @@ def test_text_is_tokenised_prompt_and_answer_each_alone_and_ended(tokenizer):
     assert sample.old_logprobs == ()
 
 
-def test_an_empty_answer_is_to_stop_at_once(tokenizer):
+def test_empty_answer_is_the_stop_token(tokenizer):
     sample = to_sample(step(act=""), tokenizer)
     assert sample.trained == 1
     assert sample.tokens[-1] == tokenizer.eos_token_id
 
 
 @pytest.mark.parametrize(("length", "trained"), [(3, 1), (4, 2), (2, 0), (1, 0), (None, 2)])
-def test_only_the_first_tokens_are_trained(tokenizer, length, trained):
+def test_max_train_len_cuts_the_sequence(tokenizer, length, trained):
     sample = to_sample(
         step(prompt_ids=[5, 6], completion_ids=[7, 0], logprobs=[-1.0, -2.0]), tokenizer, length
     )
@@ -65,7 +65,7 @@ def test_only_the_first_tokens_are_trained(tokenizer, length, trained):
     assert sample.truncated == (length is not None and length < 4)
 
 
-def test_without_a_prompt_the_first_token_is_given(tokenizer):
+def test_empty_prompt_takes_the_first_token(tokenizer):
     sample = to_sample(
         step(prompt_ids=[], completion_ids=[7, 8, 0], logprobs=[-1.0, -2.0, -3.0]), tokenizer
     )
@@ -74,20 +74,20 @@ def test_without_a_prompt_the_first_token_is_given(tokenizer):
     assert sample.old_logprobs == (-2.0, -3.0)
 
 
-def test_mini_batches_lose_nothing_and_keep_their_bounds(tokenizer):
+def test_mini_batches_keep_all_samples_and_bounds(tokenizer):
     samples = [to_sample(one, tokenizer) for one in make_steps(50)]
     for at_least, room in ((1, 40), (7, None), (3, 30), (1, 1)):
-        parts = mini_batches(samples, at_least, room)
+        parts = split_mini_batches(samples, at_least, room)
         assert sorted(map(id, samples)) == sorted(id(s) for part in parts for s in part)
         assert all(len(part) >= at_least for part in parts[:-1])
         for part in parts:
             assert len(part) <= at_least or sum(len(s.tokens) for s in part) <= (room or 0)
-    assert len(mini_batches(samples, 1, None)) == 50
+    assert len(split_mini_batches(samples, 1, None)) == 50
 
 
-def test_equal_sequences_take_room_once(tokenizer):
+def test_mini_batches_count_equal_sequences_once(tokenizer):
     samples = [to_sample(step(), tokenizer) for _ in range(20)]
-    assert len(mini_batches(samples, 1, 5)) == 1
+    assert len(split_mini_batches(samples, 1, 5)) == 1
 
 
 def ready(algorithm: Any, folder: str, **options: Any) -> Any:
@@ -131,19 +131,19 @@ def test_every_algorithm_gives_gradients_and_finite_numbers(folder, name):
 
 
 @pytest.mark.parametrize("name", algorithms.ALGORITHMS)
-def test_an_algorithm_travels_to_where_the_learner_is(name):
+def test_algorithm_can_be_pickled(name):
     there = pickle.loads(pickle.dumps(getattr(algorithms, name)(kl_coef=0.25)))  # noqa: S301
     assert there.kl_coef == 0.25
 
 
-def test_an_advantage_is_the_reward_centred_and_scaled_if_asked(folder):
+def test_advantages_are_centred_and_scaled_on_request(folder):
     steps = with_rewards(make_steps(2), [1.0, 5.0])
     assert advantages(ready(Reinforce(), folder), steps) == [1.0, 5.0]
     assert advantages(ready(Reinforce(centre=True), folder), steps) == [-2.0, 2.0]
     assert advantages(ready(PPO(centre=True, scale=True), folder), steps) == [-1.0, 1.0]
 
 
-def test_at_the_weights_that_sampled_the_ratio_is_one(folder):
+def test_ratio_is_one_at_the_sampling_weights(folder):
     algorithm = ready(Reinforce(), folder)
     changed(algorithm)
     samples = algorithm.prepare_steps(make_steps(20))
@@ -154,7 +154,7 @@ def test_at_the_weights_that_sampled_the_ratio_is_one(folder):
     assert numbers["ratio_capped"] == 0.0
 
 
-def test_ppo_computes_log_probabilities_that_nobody_stored(folder):
+def test_ppo_computes_missing_log_probabilities(folder):
     algorithm = ready(PPO(), folder)
     steps = make_steps(6)
     for step in steps[:3]:
@@ -178,7 +178,7 @@ def test_the_reference_is_the_model_before_training(folder, full):
     assert numbers["kl"] > 0
 
 
-def test_answers_cut_away_count_in_the_mean_and_train_nothing(folder):
+def test_cut_answers_count_in_the_mean_only(folder):
     algorithm = ready(Reinforce(importance_cap=None), folder, max_train_len=6)
     steps = [
         Step(0, "", "", 1.0, "e", prompt_ids=[5, 6], completion_ids=[7, 0]),
@@ -198,7 +198,7 @@ def grouped(rewards: list[float], *, group: str = "g") -> list[Step]:
     return steps
 
 
-def test_games_of_a_group_are_compared(folder):
+def test_group_algorithms_compare_games_of_a_group(folder):
     steps = grouped([1.0, 3.0, 8.0])
     mean, spread = 4.0, (26 / 3) ** 0.5
     expected = [(value - mean) / spread for value in (1.0, 3.0, 8.0)]
@@ -207,14 +207,14 @@ def test_games_of_a_group_are_compared(folder):
     assert advantages(ready(RLOO(), folder), steps) == [-4.5, -1.5, 6.0]
 
 
-def test_seats_of_a_group_are_compared_each_with_its_own(folder):
+def test_group_algorithms_compare_seats_apart(folder):
     steps = grouped([1.0, 3.0, -1.0, -3.0])
     steps[2].pid = steps[3].pid = 1
     assert advantages(ready(DrGRPO(), folder), steps) == [-1.0, 1.0, 1.0, -1.0]
 
 
 @pytest.mark.parametrize("algorithm", [GRPO, DrGRPO, RLOO])
-def test_a_batch_without_groups_is_refused(folder, algorithm):
+def test_group_algorithms_refuse_other_batches(folder, algorithm):
     steps = grouped([1.0, 2.0])
     steps[1].group = ""
     with pytest.raises(ValueError, match="buffer_strategy='groups'"):
@@ -250,7 +250,7 @@ def test_the_critic_sees_the_state_and_not_the_answer(folder):
     assert first == pytest.approx(second, abs=1e-6)
 
 
-def test_before_it_has_learned_the_critic_changes_nothing(folder):
+def test_untrained_critic_predicts_zero(folder):
     steps = with_rewards(make_steps(4, turns=4), [1.0, 1.0, 1.0, 1.0])
     samples = ready(A2C(gae_lambda=1.0), folder).prepare_steps(steps)
     # the outcome once per turn, never summed over the turns that are left
@@ -258,7 +258,7 @@ def test_before_it_has_learned_the_critic_changes_nothing(folder):
     assert [sample.target for sample in samples] == [1.0, 1.0, 1.0, 1.0]
 
 
-def test_turns_are_taken_in_their_order_and_games_apart(folder):
+def test_a2c_orders_turns_and_separates_games(folder):
     steps = with_rewards(make_steps(6, turns=3), [1.0, 1.0, 1.0, -1.0, -1.0, -1.0])
     algorithm = ready(A2C(gae_lambda=0.0), folder)
     mixed = [steps[index] for index in (5, 2, 0, 4, 1, 3)]
@@ -280,7 +280,7 @@ def test_the_critic_learns_which_position_is_good(folder):
     assert [s.advantage for s in samples] == pytest.approx([0.0, 0.0], abs=0.4)
 
 
-def test_the_critic_leaves_the_policy_alone_unless_told(folder):
+def test_critic_trains_trunk_only_on_request(folder):
     steps = with_rewards(make_steps(4), [0.0] * 4)
     for trunk in (False, True):
         algorithm = ready(A2C(train_trunk=trunk, value_coef=1.0), folder)

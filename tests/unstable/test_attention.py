@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from unstable.engines import Completion, Sampling
 from unstable.engines import attention as varlen
-from unstable.engines.decoder import GraphReplay, _Recorded, rounded_up
+from unstable.engines.decoder import GraphReplay, _Recorded, round_up_size
 from unstable.engines.transformers_engine import TransformersEngine
 
 CPU = torch.device("cpu")
@@ -44,7 +44,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, ends: Tensor, *_: int) -> 
 
 
 @pytest.mark.parametrize("learns", [False, True])
-def test_a_kernel_that_rounds_as_the_type_does_shares_heads(
+def test_kernel_with_rounding_errors_shares_heads(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, learns: bool
 ) -> None:
     monkeypatch.setattr(varlen, "_attend", attend)
@@ -52,7 +52,7 @@ def test_a_kernel_that_rounds_as_the_type_does_shares_heads(
     assert not caplog.records
 
 
-def test_a_wrong_gradient_costs_the_learner_the_sharing_and_says_so_once(
+def test_wrong_kernel_gradient_disables_head_sharing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def wrong(
@@ -71,7 +71,7 @@ def test_a_wrong_gradient_costs_the_learner_the_sharing_and_says_so_once(
     assert "the keys' gradient is 0.5 off" in record.getMessage()
 
 
-def test_a_kernel_that_refuses_is_quoted(
+def test_kernel_error_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(
@@ -164,8 +164,8 @@ def test_recorded_steps_give_what_the_model_gives(tmp_path: Path):
 
 
 @pytest.mark.parametrize("wanted", [*range(1, 70), 500, 1023, 1025])
-def test_few_sizes_waste_little(wanted: int):
-    size = rounded_up(wanted, 8)
+def test_rounded_sizes_waste_at_most_a_third(wanted: int):
+    size = round_up_size(wanted, 8)
     assert wanted <= size <= max(8, 1.5 * wanted)
     assert size in {base * power for base in (8, 12) for power in (1, 2, 4, 8, 16, 32, 64, 128)}
 

@@ -47,7 +47,7 @@ def evaluated(run: Run, games: int) -> tuple[list[dict[str, Any]], dict[str, flo
     return asyncio.run(evaluate())
 
 
-def test_a_model_plays_and_its_tokens_are_kept_as_sampled(tmp_path, tiny):
+def test_collector_keeps_sampled_tokens(tmp_path, tiny):
     run, again = (model_run(tmp_path / name, tiny) for name in ("one", "two"))
     counts = played(run, 32)
     assert counts["games"] == 32
@@ -62,13 +62,13 @@ def test_a_model_plays_and_its_tokens_are_kept_as_sampled(tmp_path, tiny):
     assert again.steps() == run.steps()
 
 
-def test_other_models_on_disk_sit_opposite(tmp_path, tiny):
+def test_collector_plays_against_models_on_disk(tmp_path, tiny):
     (row,), _ = evaluated(model_run(tmp_path, tiny, evaluation_opponent=str(tiny)), 12)
     assert row["games"] == 12
     assert row["opponent"] == str(tiny)
 
 
-def test_it_is_asked_with_the_rules_and_its_cost_is_known(tmp_path, endpoint):
+def test_remote_opponent_gets_rules_and_reports_cost(tmp_path, endpoint):
     run = Run(tmp_path, evaluation_opponent=NAME)
     (row,), costs = evaluated(run, 6)
     assert (row["games"], row["failed"]) == (6, 0)
@@ -86,7 +86,7 @@ def test_it_is_asked_with_the_rules_and_its_cost_is_known(tmp_path, endpoint):
     assert sorted(map(str, again)) == sorted(map(str, first))
 
 
-def test_without_an_address_it_is_said_at_the_beginning(tmp_path, monkeypatch):
+def test_remote_opponent_without_address_is_refused(tmp_path, monkeypatch):
     for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     run = Run(tmp_path, evaluation_opponent=NAME)

@@ -47,7 +47,7 @@ def test_a_policy_wins_as_often_as_it_loses_against_itself(tmp_path):
         }  # fmt: skip
 
 
-def test_results_do_not_depend_on_who_was_faster(tmp_path):
+def test_results_do_not_depend_on_timing(tmp_path):
     delays = (None, lambda number: (number * 7919) % 13, lambda number: 40 - number % 40)
     runs = [
         Run(tmp_path / str(i), InstantActor(delay=delay), mode="match-quality", checkpoints=4)
@@ -63,7 +63,7 @@ def test_results_do_not_depend_on_who_was_faster(tmp_path):
         assert run.tracker.state_dict() == first.tracker.state_dict()
 
 
-def test_it_continues_where_its_state_was_taken(tmp_path):
+def test_restored_collector_continues_identically(tmp_path):
     whole, first, second = (
         Run(tmp_path / name, mode="random", checkpoints=3) for name in ("a", "b", "c")
     )
@@ -113,7 +113,7 @@ def test_groups_share_the_game_and_are_complete(tmp_path):
         run.play(6)
 
 
-def test_games_the_opponent_spoiled_can_be_left_out(tmp_path):
+def test_filter_drops_games_ended_by_opponent(tmp_path):
     """In mirror games who made the invalid move still learns from it."""
 
     def fails_late(prompt: str, rng: Any) -> str:
@@ -151,7 +151,7 @@ def test_a_game_that_fails_is_counted_and_another_is_played(tmp_path):
     assert run.tracker.get_metrics()["collector/Failure Rate"] == pytest.approx(share, abs=0.1)
 
 
-def test_when_nothing_works_it_stops_and_says_why(tmp_path):
+def test_repeated_failures_end_collection_with_reason(tmp_path):
     run = Run(tmp_path)
     run.actor.fail = lambda number: True
     with pytest.raises(CollectionError, match=r"20 games in a row .* is not answered") as caught:
@@ -163,7 +163,7 @@ def test_when_nothing_works_it_stops_and_says_why(tmp_path):
     assert run.play(5)["games"] == 5
 
 
-def test_what_is_not_a_games_failure_travels(tmp_path):
+def test_unexpected_errors_end_collection(tmp_path):
     def broken(prompt: str, rng: Any) -> str:
         raise KeyError("a bug")
 
@@ -192,7 +192,7 @@ def test_evaluation_plays_half_of_the_games_from_each_seat(tmp_path):
     assert run.pool.snapshot()["match_counts"] == []
 
 
-def test_an_evaluation_that_cannot_be_played_looks_like_none(tmp_path):
+def test_failed_evaluation_has_no_games(tmp_path):
     run = Run(tmp_path)
     run.actor.fail = lambda number: True
     (row,) = run.evaluate(400, num_workers=4)
@@ -238,7 +238,7 @@ def test_a_game_for_one_needs_no_opponent(tmp_path):
         ({"actors": []}, "no actors"),
     ],
 )  # fmt: skip
-def test_wrong_settings_are_named_before_anything_is_played(tmp_path, options, message):
+def test_collector_refuses_wrong_settings(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         Run(tmp_path, **options).play(1)
 
@@ -270,7 +270,7 @@ def collect(
     return asyncio.run(both())
 
 
-def test_it_goes_on_until_the_buffer_is_stopped(tmp_path):
+def test_collect_runs_until_the_buffer_is_stopped(tmp_path):
     run = Run(tmp_path)
     most = 0
 
@@ -306,7 +306,7 @@ def test_no_game_is_started_while_the_buffer_is_full(tmp_path):
     assert seen == sorted(set(seen))  # and on it went when there was room
 
 
-def test_games_that_end_while_others_are_started_are_not_left_lying(tmp_path):
+def test_games_ending_during_top_up_are_handled(tmp_path):
     """A pool elsewhere takes its time to draw an opponent; games may be over before."""
     run = Run(tmp_path)
 
@@ -327,7 +327,7 @@ def test_games_that_end_while_others_are_started_are_not_left_lying(tmp_path):
     assert run.buffer.size() > 100
 
 
-def test_games_under_way_are_dropped_at_the_end(tmp_path):
+def test_games_in_flight_are_dropped_at_the_end(tmp_path):
     run = Run(tmp_path, InstantActor(delay=lambda number: 10**9))
 
     async def watch() -> None:
@@ -339,7 +339,7 @@ def test_games_under_way_are_dropped_at_the_end(tmp_path):
     assert run.buffer.size() == 0
 
 
-def test_evaluation_stops_at_its_cap_for_each_checkpoint_and_environment(tmp_path):
+def test_evaluation_games_are_capped_per_checkpoint(tmp_path):
     run = Run(tmp_path, InstantActor(nonsense), evaluation_envs=[ENV, KUHN],
               max_eval_games_per_ckpt=5)  # fmt: skip
 
@@ -366,7 +366,7 @@ def test_evaluation_stops_at_its_cap_for_each_checkpoint_and_environment(tmp_pat
     }
 
 
-def test_finishing_completes_the_newest_evaluation_and_trains_no_more(tmp_path):
+def test_finish_completes_the_newest_evaluation(tmp_path):
     run = Run(tmp_path, max_eval_games_per_ckpt=60)
 
     async def finished() -> dict[str, int]:
@@ -404,7 +404,7 @@ def test_an_evaluation_that_fails_costs_no_training(tmp_path):
     assert counts["failed"] == 0
 
 
-def test_when_every_game_fails_it_ends_and_stops_the_buffer(tmp_path):
+def test_collect_stops_buffer_when_every_game_fails(tmp_path):
     run = Run(tmp_path)
     run.actor.fail = lambda number: True
     with pytest.raises(CollectionError, match="20 games in a row"):
@@ -436,7 +436,7 @@ class SlowTracker:
             done.set_result(None)
 
 
-def test_a_tracker_that_is_slow_is_waited_for(tmp_path):
+def test_collect_waits_for_a_slow_tracker(tmp_path):
     run = Run(tmp_path)
     run.collector._tracker = tracker = SlowTracker()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import Any
 import instant_actor
 import pytest
 import ray
-from collector_run import ENV, Run
+from collector_run import ENV
 from instant_actor import InstantActor
 from processes import kill_process
 
 import unstable
-from unstable.actor import NoActorLeftError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,53 +74,6 @@ def test_all_parts_as_actors_collect_until_the_buffer_is_stopped(tmp_path):
     assert counts["failed"] == 0
     (evaluated,) = ray.get(tracker.get_evaluations.remote())
     assert evaluated["games"] == 6
-
-
-def test_when_an_actor_dies_its_games_go_on_with_another(tmp_path):
-    given = actors(2)
-    run = Run(tmp_path, actors=given)
-
-    async def play() -> dict[str, int]:
-        playing = asyncio.create_task(run.collector.play(60, num_workers=16))
-        while run.collector.counts["games"] < 5:
-            await asyncio.sleep(0.01)
-        ray.kill(given[0])
-        async with asyncio.timeout(120):
-            return await playing
-
-    counts = asyncio.run(play())
-    assert counts["games"] == 60
-    assert counts["failed"] == 0
-    stats = run.collector.stats()
-    assert (stats["actors"], stats["actor_deaths"]) == (1, 1)
-
-    alone = Run(tmp_path / "alone")  # requests have seeds: who answers makes no difference
-    alone.play(60, num_workers=16)
-    assert alone.steps() == run.steps()
-
-
-def test_when_all_actors_are_dead_collection_ends_with_the_reason(tmp_path):
-    given = actors(2)
-    collector, buffer, _ = collector_actor(tmp_path, given)
-    collecting = collector.collect.remote(16, 2)
-    until(lambda: ray.get(collector.stats.remote())["games"] > 3)
-    ray.get(buffer.get_batch.remote(5))
-    for actor in given:
-        ray.kill(actor)
-    ray.get(buffer.clear.remote())
-    with pytest.raises(NoActorLeftError, match="all 2 actors have died"):
-        ray.get(collecting, timeout=120)
-    assert ray.get(buffer.stopped.remote())  # nobody waits for data that will not come
-
-
-@pytest.mark.slow
-def test_a_collector_without_a_buffer_ends(tmp_path):
-    collector, buffer, _ = collector_actor(tmp_path, actors(1))
-    collecting = collector.collect.remote(4)
-    until(lambda: ray.get(collector.stats.remote())["games"] > 3)
-    ray.kill(buffer)
-    with pytest.raises(ray.exceptions.RayActorError):
-        ray.get(collecting, timeout=120)
 
 
 @pytest.mark.slow

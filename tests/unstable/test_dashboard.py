@@ -35,7 +35,7 @@ from unstable.dashboard import (
     View,
     make_view,
 )
-from unstable.dashboard.drawing import PANELS, headline, snapshot, sparkline
+from unstable.dashboard.drawing import PANELS, draw_headline, draw_snapshot, draw_sparkline
 from unstable.dashboard.sources import RunFiles, Tail
 from unstable.run import RunFolder, SelfPlayStatus
 from unstable.terminal_interface import Dashboard
@@ -77,7 +77,7 @@ def shown(panel: Any) -> str:
     return captured.get()
 
 
-def test_a_view_has_what_the_tracker_says(tmp_path):
+def test_view_has_all_fields_of_the_tracker(tmp_path):
     view = make_view(tracker(tmp_path).get_interface_info(), buffer={"size": 11})
     assert (view.run_name, view.step, view.buffer_size) == ("demo", 3, 11)
     assert view.engines == (Throughput("actor-0", 300.0, 2.0, 1.0),)
@@ -92,7 +92,7 @@ def test_a_view_has_what_the_tracker_says(tmp_path):
     assert Number("game length", 3.0) in view.collected
 
 
-def test_only_what_went_wrong_is_a_failure(tmp_path):
+def test_view_lists_only_failures(tmp_path):
     made = tracker(tmp_path)
     assert make_view(made.get_interface_info()).failures == (Number("collector/failed", 2.0),)
     made.write_failures = 4
@@ -107,7 +107,7 @@ def test_only_what_went_wrong_is_a_failure(tmp_path):
     assert made.get_metrics()["buffer/lost_evicted"] == 5
 
 
-def test_the_newest_checkpoint_is_the_one_shown_however_late_others_were_evaluated(tmp_path):
+def test_view_shows_the_newest_checkpoint(tmp_path):
     (rate,) = make_view(tracker(tmp_path).get_interface_info()).win_rates
     assert (rate.env_id, rate.opponent, rate.ckpt_uid) == ("Nim-v0", "random-legal", "ckpt-10")
     assert (rate.games, rate.win_rate) == (2, 1.0)
@@ -115,17 +115,17 @@ def test_the_newest_checkpoint_is_the_one_shown_however_late_others_were_evaluat
     assert rate.low < 0.5 < rate.high
 
 
-def test_a_model_that_writes_escape_codes_moves_no_cursor(tmp_path):
+def test_view_strips_escape_codes(tmp_path):
     view = make_view(tracker(tmp_path).get_interface_info())
     assert "[4]" in view.latest_game
     assert "\x1b" not in view.latest_game
-    assert "\x1b[2J" not in shown(snapshot(view, 120))
+    assert "\x1b[2J" not in shown(draw_snapshot(view, 120))
 
 
-def test_nothing_is_needed_for_a_view():
+def test_empty_view_draws_all_panels():
     view = make_view({})
     assert view == View(run_name="", step=0)
-    text = shown(snapshot(view, 80))
+    text = shown(draw_snapshot(view, 80))
     assert text.count("nothing yet") == len(PANELS)
 
 
@@ -140,9 +140,9 @@ def test_panels_keep_to_their_width(tmp_path, width):
         assert all(len(line.rstrip()) <= width for line in captured.get().splitlines())
 
 
-def test_what_is_drawn_has_the_numbers(tmp_path):
+def test_snapshot_shows_the_numbers(tmp_path):
     view = make_view(tracker(tmp_path).get_interface_info(), gpus=(GPU,))
-    text = shown(snapshot(view, 120))
+    text = shown(draw_snapshot(view, 120))
     for expected in (
         "300 tok/s", "2 running", "1 queued", "0.3333", "not finite", "100.0% (34% to 100%)",
         "30.0 ± 2.0", "GPU 0", "50% busy", "10 of 80 GiB", "1-gram", "collector/failed",
@@ -157,7 +157,7 @@ def test_what_is_drawn_has_the_numbers(tmp_path):
     st.integers(1, 4),
 )
 def test_sparklines_are_never_wider_or_higher_than_asked(values, width, height):
-    lines = sparkline(values, width, height).split("\n")
+    lines = draw_sparkline(values, width, height).split("\n")
     assert all(len(line) <= width for line in lines)
     assert len(lines) in (1, height)
 
@@ -174,11 +174,11 @@ def test_gpus_are_read_from_nvidia_smi():
 
 def test_a_machine_without_nvidia_smi_has_no_gpus(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus.local_gpus() == ()
+    assert gpus.read_gpus() == ()
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'Failed to initialize NVML' >&2; exit 9\n")
     tool.chmod(0o755)
-    assert gpus.local_gpus() == ()
+    assert gpus.read_gpus() == ()
 
 
 VIEW = View(
@@ -259,7 +259,7 @@ def test_keys_change_tabs_and_leave():
     assert app.return_code == 0
 
 
-def test_a_tracker_that_is_gone_is_said_and_the_last_view_stays():
+def test_dashboard_keeps_last_view_when_tracker_is_gone():
     async def check(pilot: Pilot[Any]) -> None:
         await until(pilot, lambda: "the tracker is gone" in text(app, "#headline"))
         assert "step 7" in text(app, "#headline")
@@ -269,16 +269,7 @@ def test_a_tracker_that_is_gone_is_said_and_the_last_view_stays():
     in_dashboard(app, (100, 30), check)
 
 
-def test_games_are_shown_as_they_are_without_markup():
-    async def check(pilot: Pilot[Any]) -> None:
-        await pilot.press("3")
-        await until(pilot, lambda: "a [bold]game[/]" in text(app, "#game Static"))
-
-    app = Dashboard(Scripted(VIEW), refresh=60.0)
-    in_dashboard(app, (80, 24), check)
-
-
-def test_a_source_that_hangs_keeps_nobody():
+def test_dashboard_quits_while_a_source_hangs():
     release = threading.Event()
 
     class Hanging(Scripted):
@@ -336,7 +327,7 @@ def test_files_show_what_the_tracker_would(tmp_path):
     assert view.buffer_size == 7
 
 
-def test_learner_steps_and_evaluation_games_are_seen_before_the_first_flush(tmp_path):
+def test_view_reads_metrics_before_the_first_flush(tmp_path):
     run(tmp_path)
     assert not (tmp_path / "run" / "interface.json").exists()
     view = RunFiles(tmp_path / "run").fetch()
@@ -360,18 +351,7 @@ def test_the_time_left_follows_the_pace_of_the_latest_updates(tmp_path, monkeypa
     assert files.fetch().seconds_left is None
 
 
-def test_a_running_run_is_followed(tmp_path):
-    made = run(tmp_path)
-    files = RunFiles(tmp_path / "run")
-    files.fetch()
-    made.log_learner({"step": 4, "loss": 9.0})
-    made.add_eval_episode({0: -1.0, 1: 1.0}, 0, "A", "ckpt-3", "x")
-    view = files.fetch()
-    assert view.curves[0].values == (1.0, 0.5, 1 / 3, 9.0)
-    assert (view.win_rates[0].games, view.win_rates[0].win_rate) == (2, 0.5)
-
-
-def test_a_resumed_run_takes_back_what_lay_beyond(tmp_path):
+def test_view_drops_steps_beyond_the_resumed_state(tmp_path):
     made = run(tmp_path)
     state = json.loads(json.dumps(made.state_dict()))
     files = RunFiles(tmp_path / "run")
@@ -385,7 +365,7 @@ def test_a_resumed_run_takes_back_what_lay_beyond(tmp_path):
     assert [one.update for one in view.win_rates[0].history] == [1]
 
 
-def test_a_torn_line_is_read_when_it_is_whole(tmp_path):
+def test_tail_reads_a_torn_line_once_complete(tmp_path):
     path = tmp_path / "lines.jsonl"
     tail = Tail(path)
     assert tail.read() == (False, [])
@@ -401,7 +381,7 @@ def test_a_torn_line_is_read_when_it_is_whole(tmp_path):
     assert tail.read() == (True, [])
 
 
-def test_lines_that_lack_fields_are_passed_over(tmp_path):
+def test_lines_without_fields_are_skipped(tmp_path):
     made = run(tmp_path)
     made.log_exploitability("ckpt-1", "A", 0.25)
     for name in ("games", "exploitability"):
@@ -413,7 +393,7 @@ def test_lines_that_lack_fields_are_passed_over(tmp_path):
     assert [one.exploitability for one in others] == [None, None]
 
 
-def test_a_folder_that_is_no_run_is_said(tmp_path):
+def test_folder_without_run_is_refused(tmp_path):
     with pytest.raises(SourceError, match=r"interface\.json"):
         RunFiles(tmp_path)
 
@@ -432,7 +412,7 @@ def test_a_run_says_how_it_ended(tmp_path):
     folder.write_status(SelfPlayStatus("failed", 3, 40, "no space left"))
     view = RunFiles(folder.path).fetch()
     assert (view.status, view.updates, view.message) == ("failed", 40, "no space left")
-    said = headline(view, now=view.written).plain
+    said = draw_headline(view, now=view.written).plain
     assert said == "run  step 3 of 40  games 0  failed  written 0 s ago  no space left"
 
 
@@ -450,7 +430,7 @@ def test_a_run_whose_process_is_gone_has_failed(tmp_path: Path) -> None:
     assert RunFiles(tmp_path).fetch().status == "running"
 
 
-def test_who_looks_whether_a_run_is_held_keeps_nobody_from_running_it(tmp_path: Path) -> None:
+def test_checking_the_lock_does_not_block_a_run(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with (tmp_path / "run.lock").open("w") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)

@@ -16,7 +16,7 @@ from small_run import new_run
 
 from unstable.actor import VLLMActor
 from unstable.cli import main
-from unstable.commands.train import evaluation_words
+from unstable.console import describe_evaluation
 from unstable.dashboard.sources import RunFiles
 from unstable.engines import Sampling
 from unstable.games import GameRunner
@@ -25,10 +25,10 @@ from unstable.games.solve import (
     Deal,
     Decision,
     Policy,
-    best_response,
+    best_response_value,
     exploitability,
-    game_tree,
-    positions,
+    list_positions,
+    make_game_tree,
 )
 from unstable.run.start import start
 from unstable.tiny import WarmUp, make_tiny
@@ -65,7 +65,7 @@ def rows(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[st
     return measured
 
 
-def test_a_run_is_measured_as_it_measured_itself(
+def test_evaluate_repeats_the_runs_own_numbers(
     trained: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, own = trained
@@ -76,7 +76,7 @@ def test_a_run_is_measured_as_it_measured_itself(
     assert rows(capsys, "evaluate", run / "checkpoints" / "iteration-2") == newest
 
 
-def test_what_is_named_takes_the_place_of_the_runs(
+def test_evaluate_options_override_the_runs(
     trained: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, own = trained
@@ -94,11 +94,11 @@ KUHN = "KuhnPoker-v0-train"
 
 @pytest.fixture(scope="module")
 def root() -> Deal:
-    return game_tree(KUHN)
+    return make_game_tree(KUHN)
 
 
 def policy_of(root: Deal, rule: Callable[[tuple[str, ...]], dict[str, float]]) -> Policy:
-    return {position: rule(moves) for position, moves in positions(root).items()}
+    return {position: rule(moves) for position, moves in list_positions(root).items()}
 
 
 def some_policy(root: Deal, seed: int, legal: float = 1.0) -> Policy:
@@ -125,7 +125,7 @@ def value(node: Decision | Deal | float, policies: tuple[Policy, Policy]) -> flo
     return total + (1 - sum(chances.values())) * (-1.0 if node.seat == 0 else 1.0)
 
 
-def test_who_never_folds_gives_nothing_away_and_who_always_does_all(root: Deal) -> None:
+def test_exploitability_of_always_and_never_folding(root: Deal) -> None:
     """In TextArena's game a bet costs nothing, so that folding only loses."""
     bold = policy_of(root, lambda moves: {moves[1]: 1.0})
     assert set(next(iter(bold.values()))) <= {"[bet]", "[call]"}
@@ -136,7 +136,7 @@ def test_who_never_folds_gives_nothing_away_and_who_always_does_all(root: Deal) 
 
 def test_no_strategy_does_better_than_the_best_response(root: Deal) -> None:
     policy = some_policy(root, 1, legal=0.95)
-    best = [best_response(root, policy, seat) for seat in (0, 1)]
+    best = [best_response_value(root, policy, seat) for seat in (0, 1)]
     for seed in range(4):
         rng = random.Random(seed)
         pure = policy_of(root, lambda moves: {rng.choice(moves): 1.0})  # noqa: B023
@@ -145,11 +145,11 @@ def test_no_strategy_does_better_than_the_best_response(root: Deal) -> None:
     bold = policy_of(root, lambda moves: {moves[1]: 1.0})
     # Betting and calling is a best response to those who fold: there its value is reached.
     folds = policy_of(root, lambda moves: {moves[0]: 0.5, moves[1]: 0.5})
-    assert value(root, (bold, folds)) == pytest.approx(best_response(root, folds, 0))
+    assert value(root, (bold, folds)) == pytest.approx(best_response_value(root, folds, 0))
     assert exploitability(root, some_policy(root, 2)) > 0.05
 
 
-def test_the_tree_is_the_game(root: Deal) -> None:
+def test_game_tree_has_the_value_of_played_games(root: Deal) -> None:
     """Games that are played have the value that the tree says, within what chance allows."""
     policies = some_policy(root, 3), some_policy(root, 4)
     view, rewards = compact_view(KUHN), []
@@ -164,7 +164,7 @@ def test_the_tree_is_the_game(root: Deal) -> None:
     assert fmean(rewards) == pytest.approx(value(root, policies), abs=4 / math.sqrt(len(rewards)))
 
 
-def test_the_engine_says_how_likely_a_whole_answer_is(tiny: Path) -> None:
+def test_engine_scores_whole_answers(tiny: Path) -> None:
     actor = VLLMActor({"model_name": str(tiny), "temperature": 1.0, "top_p": 1.0})
     end = actor.tokenizer.eos_token_id
 
@@ -201,7 +201,7 @@ def test_a_run_reports_both_opponents_and_the_exploitability(tmp_path: Path) -> 
     assert 0 < before["exploitability"] <= 1
     assert after[0]["exploitability"] == after[1]["exploitability"] != before["exploitability"]
     said = f"exploitability {before['exploitability']:.3f}"
-    assert said in evaluation_words(before)
+    assert said in describe_evaluation(before)
     lines = map(json.loads, (folder.path / "metrics.jsonl").read_text().splitlines())
     metrics = {name: value for line in lines for name, value in line.items()}
     assert metrics[f"evaluation-{KUHN}/Exploitability"] == after[0]["exploitability"]

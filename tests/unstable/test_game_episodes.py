@@ -44,7 +44,7 @@ def lengths(seen: Trajectory) -> set[int]:
     return {len(entries) for entries in lists}
 
 
-def test_both_seats_of_a_mirror_game_are_recorded_to_the_last_move():
+def test_mirror_game_records_both_seats():
     result = play(MIRROR)
     (other,) = result.others
     mine = result.traj
@@ -59,7 +59,7 @@ def test_both_seats_of_a_mirror_game_are_recorded_to_the_last_move():
         assert seen.ended_by_invalid is None
 
 
-def test_what_is_kept_is_what_was_sampled_and_the_prompt_with_its_markup():
+def test_trajectory_keeps_prompt_and_sampled_tokens():
     actor = InstantActor()
     seen = play(AGAINST_RANDOM, actor).traj
     assert seen.obs == [prompt for prompt, *_ in actor.requests]
@@ -72,7 +72,7 @@ def test_what_is_kept_is_what_was_sampled_and_the_prompt_with_its_markup():
     assert seen.extracted_actions[0] == f"[{seen.actions[0][7:-1]}]"
 
 
-def test_against_another_only_the_learner_is_recorded():
+def test_other_opponents_are_not_recorded():
     actor = InstantActor()
     result = play(AGAINST_RANDOM, actor)
     assert result.others == []
@@ -100,7 +100,7 @@ def test_a_game_is_the_same_for_the_same_seed():
         assert first != other
 
 
-def test_every_turn_has_a_seed_of_its_own():
+def test_turns_have_different_sampling_seeds():
     actor = InstantActor()
     turns = play(MIRROR, actor).num_turns
     assert len({seed for *_, seed in actor.requests}) == turns
@@ -109,7 +109,7 @@ def test_every_turn_has_a_seed_of_its_own():
     assert not {seed for *_, seed in actor.requests} & {seed for *_, seed in again.requests}
 
 
-def test_an_invalid_move_is_told_from_the_others():
+def test_invalid_move_is_marked_in_feedback():
     def then_nonsense(prompt: str, rng: Any) -> str:
         late = sum(cell.islower() for cell in board_of(prompt)) > 1
         return nonsense(prompt, rng) if late else empty_cell(prompt, rng)
@@ -130,7 +130,7 @@ def test_an_invalid_move_is_told_from_the_others():
     assert result.end_by_opponent_invalid == (culprit != 0)
 
 
-def test_a_move_taken_back_counts_as_invalid_and_the_game_goes_on():
+def test_retried_move_counts_as_invalid():
     calls = []
 
     def first_wrong(prompt: str, rng: Any) -> str:
@@ -145,7 +145,7 @@ def test_a_move_taken_back_counts_as_invalid_and_the_game_goes_on():
     assert result.num_turns == len(calls) > 5
 
 
-def test_openings_vary_with_the_seed_and_are_nobodys():
+def test_random_openings_vary_and_are_not_recorded():
     skipped = set()
     for seed in range(30):
         actor = InstantActor()
@@ -163,7 +163,7 @@ def test_an_opening_never_ends_the_game():
         assert actor.requests
 
 
-def test_games_of_a_group_begin_alike_and_seats_have_groups_of_their_own():
+def test_group_games_begin_alike_per_seat():
     first = replace(MIRROR, group="group-1", sampling_seed=1)
     games = [
         play(replace(first, sampling_seed=member), random_opening_moves=4) for member in (1, 2)
@@ -174,7 +174,7 @@ def test_games_of_a_group_begin_alike_and_seats_have_groups_of_their_own():
     assert games[0].others[0].group == "group-1/1"
 
 
-def test_what_goes_wrong_has_a_name():
+def test_episode_errors_name_their_cause():
     failing = InstantActor()
     failing.fail = lambda number: number == 2
     with pytest.raises(EngineError, match="request 2"):
@@ -224,7 +224,7 @@ def test_a_transcript_is_the_whole_game_of_all_players(tmp_path):
     assert len(seen) > 1
 
 
-def test_evaluation_games_are_kept_too_and_an_illegal_move_is_marked(tmp_path):
+def test_transcripts_mark_illegal_moves(tmp_path):
     run = Run(tmp_path, InstantActor(nonsense))
     run.evaluate(4)
     found = games(tmp_path, "eval")
@@ -238,7 +238,7 @@ def test_evaluation_games_are_kept_too_and_an_illegal_move_is_marked(tmp_path):
     assert games(tmp_path, "train") == []
 
 
-def test_of_each_checkpoint_the_first_training_games_are_kept(tmp_path):
+def test_first_games_of_a_checkpoint_are_transcribed(tmp_path):
     run = Run(tmp_path)
     run.play(TRANSCRIBED + 10)
     run.pool.add_checkpoint("adapters/1", 1)
@@ -265,7 +265,7 @@ def test_the_newest_games_stay_within_the_bound(tmp_path, monkeypatch, bound):
     }  # fmt: skip
 
 
-def test_a_resumed_run_drops_the_training_games_that_it_plays_again(tmp_path):
+def test_resumed_run_drops_replayed_training_games(tmp_path):
     first = Tracker("run", run_dir=tmp_path, writers=())
     for step in (0, 1, 2):
         first.log_learner({"step": step})
@@ -279,7 +279,7 @@ def test_a_resumed_run_drops_the_training_games_that_it_plays_again(tmp_path):
     assert [game["id"] for game in games(tmp_path, "eval")] == ["eval-0", "eval-1"]
 
 
-def test_observations_that_go_on_are_not_written_twice(tmp_path):
+def test_transcripts_store_only_new_observations(tmp_path):
     run = Run(tmp_path, InstantActor(listed_move), compact_views=False)
     run.play(1)
     line = json.loads((tmp_path / "games" / "train.jsonl").read_text())

@@ -12,7 +12,7 @@ import pytest
 
 from unstable.core import outcome
 from unstable.games import GameError, GameRunner
-from unstable.games.players import RandomLegal, fewest_players, game_ids, play, probe
+from unstable.games.players import RandomLegal, find_fewest_players, list_game_ids, play, probe
 from unstable.games.rules import BOARDS, LEGAL_MOVES, compact_view
 from unstable.reward_transformations import WinDrawLossFormatter
 
@@ -21,7 +21,7 @@ WITH_DICE = ["KuhnPoker-v0-train", "LiarsDice-v0-train", "PigDice-v0-train", "Po
 
 
 def start(env_id: str, seed: int) -> tuple[GameRunner, list[RandomLegal]]:
-    seats = fewest_players(env_id)
+    seats = find_fewest_players(env_id)
     players = [RandomLegal(seed * seats + seat) for seat in range(seats)]
     return GameRunner(env_id, seats, seed), players
 
@@ -51,7 +51,7 @@ def record(env_id: str, seed: int) -> list[str]:
         ("FrozenLake", ["xyz"]), ("TowerOfHanoi", ["xyz"]), ("Mastermind", ["[1 2 3 4]"] * 2),
     ],
 )  # fmt: skip
-def test_who_ends_a_game_alone_by_an_invalid_move_has_lost(game, moves):
+def test_single_player_loses_by_invalid_move(game, moves):
     runner = GameRunner(f"{game}-v0-train", 1, seed=0)
     for action in moves:
         runner.step(action)
@@ -134,7 +134,7 @@ def test_the_first_invalid_move_loses():
     assert game.turns == 2
 
 
-def test_a_game_that_forgets_to_end_on_an_invalid_move_is_ended():
+def test_invalid_move_ends_games_that_forget_to():
     game = GameRunner("Poker-v0-small-train", 2, 0)
     seat = game.observe().seat
     assert game.step("[Check]")  # facing the big blind: TextArena would ask again for ever
@@ -142,7 +142,7 @@ def test_a_game_that_forgets_to_end_on_an_invalid_move_is_ended():
     assert invalid_seats(game) == [seat]
 
 
-def test_with_three_players_the_game_goes_on_without_who_was_invalid():
+def test_three_player_game_goes_on_after_invalid_move():
     game = GameRunner("LiarsDice-v0-train", 3, 0)
     out = game.observe().seat
     assert not game.step("nonsense")
@@ -155,7 +155,7 @@ def test_with_three_players_the_game_goes_on_without_who_was_invalid():
 
 def test_a_move_of_nonsense_never_hangs_a_game():
     for env_id in GAMES:
-        game = GameRunner(env_id, fewest_players(env_id), 0, max_moves=200)
+        game = GameRunner(env_id, find_fewest_players(env_id), 0, max_moves=200)
         while not game.done:
             game.observe()
             game.step("\\boxed{ \x00 [")
@@ -201,7 +201,7 @@ def test_a_short_board_is_the_same_from_both_seats():
 @pytest.mark.parametrize("name", BOARDS)
 def test_games_can_be_played_on_short_boards(name):
     env_id = f"{name}-v0-train"
-    seats = fewest_players(env_id)
+    seats = find_fewest_players(env_id)
     game = GameRunner(env_id, seats, 1, view=compact_view(env_id))
     players = [RandomLegal(seat) for seat in range(seats)]
     while not game.done:
@@ -225,7 +225,7 @@ def test_a_short_board_shows_a_player_only_its_own_card():
 
 
 def test_ids_are_listed_without_their_variants():
-    ids = game_ids()
+    ids = list_game_ids()
     assert "TicTacToe-v0" in ids
     assert len(ids) > 200
     assert not any(env_id.endswith(("-train", "-raw")) for env_id in ids)
@@ -247,14 +247,14 @@ def test_a_game_that_does_not_run_says_why():
     assert "not found in registry" in entry.reason
 
 
-def test_what_a_game_lacks_is_told_in_words(monkeypatch):
+def test_probe_explains_missing_requirements(monkeypatch):
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     assert probe("TwentyQuestions-v0").reason == "needs an OPENROUTER_API_KEY"
     assert probe("Klondike-v0").reason == "is broken in this TextArena"
     assert "not installed" in probe("UsedCarNegotiation-v0").reason
 
 
-def test_the_command_says_which_run_here_and_what_the_others_need() -> None:
+def test_games_command_lists_games_and_requirements() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "unstable.cli", "games", "TicTacToe-v0", "--json"],
         capture_output=True, text=True, check=True, timeout=120,

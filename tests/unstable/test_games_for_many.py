@@ -12,13 +12,13 @@ import pytest
 from small_run import new_run
 
 from unstable.cli import main
-from unstable.commands.models import find_model
 from unstable.config import ConfigError, RunConfig, load_config, recipe
 from unstable.core import Trajectory, outcome
 from unstable.evaluation import Evaluation
 from unstable.games import GameError, GameRunner
 from unstable.games.players import RandomLegal, play
-from unstable.run.parts import with_games
+from unstable.models import find_model
+from unstable.run.parts import replace_games
 from unstable.run.start import start
 from unstable.tiny import WarmUp, make_tiny
 from unstable.trackers import Tracker
@@ -46,7 +46,7 @@ def test_random_players_end_games_of_any_size(env_id: str, seats: int) -> None:
             assert results in ({1, -1}, {0})
 
 
-def test_a_shared_win_is_a_win_everywhere(tmp_path: Path) -> None:
+def test_shared_win_counts_as_win(tmp_path: Path) -> None:
     game = GameRunner(THREE, 3, seed=0)
     for action in ("[0]", "[1]", "no move"):
         game.step(action)
@@ -90,12 +90,12 @@ def test_an_invalid_move_counts_each_time_where_the_game_goes_on() -> None:
         ("Sudoku-v0", 2, "cannot be played here"),
     ],
 )
-def test_a_game_is_not_for_any_number(env_id: str, seats: int, said: str) -> None:
+def test_game_refuses_other_numbers_of_players(env_id: str, seats: int, said: str) -> None:
     with pytest.raises(GameError, match=said):
         GameRunner(env_id, seats, seed=0)
 
 
-def test_rewards_that_leave_out_a_seat_fail_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_rewards_fail_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
     game = GameRunner(THREE, 3, seed=0)
     game.env.state.set_winners = lambda **_: (
         setattr(game.env.state, "rewards", {0: 1, 1: -1}),
@@ -110,24 +110,24 @@ def test_rewards_that_leave_out_a_seat_fail_the_game(monkeypatch: pytest.MonkeyP
     [(1, "a single-player game"), (2, "a two-player zero-sum game"), (4, "a 4-player game")],
 )
 @pytest.mark.parametrize("key", ["default", "qwen3-zs", "gemma3-zs", "llama-instruct-zs"])
-def test_a_prompt_says_how_many_play(key: str, seats: int, told: str) -> None:
+def test_prompt_names_the_number_of_players(key: str, seats: int, told: str) -> None:
     prompt = format_prompt(key, "the board", num_players=seats)
     assert told in prompt
     assert "\\boxed{}" in prompt
 
 
-def test_a_game_brings_its_number_of_players() -> None:
+def test_game_option_finds_number_of_players() -> None:
     config = load_config(recipe(None))
     games = ("FrozenLake-v0-train", THREE, "LiarsDice-v0-train")
 
     def seats(changed: RunConfig) -> list[int]:
         return [n for _, n, _ in changed.games.train]
 
-    assert seats(with_games(config, games)) == [1, 3, 2]
-    assert seats(with_games(config, games[2:], players=4)) == [4]
-    assert seats(with_games(with_games(config, games[2:], players=4), games[2:])) == [4]
+    assert seats(replace_games(config, games)) == [1, 3, 2]
+    assert seats(replace_games(config, games[2:], players=4)) == [4]
+    assert seats(replace_games(replace_games(config, games[2:], players=4), games[2:])) == [4]
     with pytest.raises(ConfigError, match="NoGame-v0"):
-        with_games(config, ("NoGame-v0",))
+        replace_games(config, ("NoGame-v0",))
 
 
 def test_the_embedded_model_is_made_for_one_three_and_more(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_run_learns_from_games_of_any_size(
         (["--model", "smollm2", "--game", "ThreePlayerGOPS-v0-train"], "--opponent"),
     ],
 )  # fmt: skip
-def test_games_that_cannot_be_trained_on_are_one_line(
+def test_untrainable_games_are_refused_in_one_line(
     options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -182,7 +182,7 @@ def played(*arguments: str, typed: str) -> dict[str, Any]:
     return {**result, "said": ended.stderr}
 
 
-def test_a_person_plays_alone_and_then_the_other_does() -> None:
+def test_single_player_game_is_repeated_by_model() -> None:
     typed = "".join(f"{number}\n" for number in range(1, 21))
     result = played("random-legal", "--game", "GuessTheNumber-v0", "--seed", "4", typed=typed)
     assert result["finished"]

@@ -21,7 +21,12 @@ from transformers import (
 )
 
 from unstable.algorithms import A2C, PPO, Reinforce
-from unstable.algorithms.forward import hidden_states, pack, trunk_of, use_packed_attention
+from unstable.algorithms.forward import (
+    compute_hidden_states,
+    find_trunk,
+    pack,
+    use_packed_attention,
+)
 from unstable.learners.fused import fuse, fuse_blocks
 from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 
@@ -127,7 +132,7 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("case", UNUSUAL)
-def test_what_is_not_ordinary_goes_the_way_of_the_library(case):
+def test_unusual_layers_use_the_library(case):
     """Dropout draws the same numbers, so even it can be compared."""
     changes, prepare = UNUSUAL[case]
     found = []
@@ -147,7 +152,7 @@ def test_what_is_not_ordinary_goes_the_way_of_the_library(case):
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "qwen2"])
-def test_a_copy_computes_with_its_own_weights(kind):
+def test_copied_model_uses_its_own_weights(kind):
     model = adapted(kind)
     fuse(model)
     expected = model(input_ids=TOKENS).logits.detach()
@@ -169,7 +174,7 @@ def policy(folder: str, **options: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("memory", ["plenty", "gradient checkpointing", "both"])
-def test_places_that_are_asked_for_are_as_if_all_were(folder, memory):
+def test_asked_places_equal_the_full_pass(folder, memory):
     row = pack([[5, 6, 7, 8], [9, 10, 11, 12], [3, 4, 5, 6, 7, 8, 9]])
     asked = torch.tensor([2, 3, 7, 12, 13])
     found = []
@@ -180,7 +185,7 @@ def test_places_that_are_asked_for_are_as_if_all_were(folder, memory):
             enable_full_activation_ckpt(model)
         if memory != "plenty":
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        hidden = hidden_states(trunk_of(model), row, asked=places)[asked]
+        hidden = compute_hidden_states(find_trunk(model), row, asked=places)[asked]
         hidden.square().sum().backward()
         grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
         found.append((hidden.detach(), grads))
@@ -189,28 +194,28 @@ def test_places_that_are_asked_for_are_as_if_all_were(folder, memory):
     assert_close(gradients, wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_the_last_mlp_sees_what_is_asked_for_and_nothing_else(folder):
+def test_last_mlp_sees_only_asked_places(folder):
     model, _ = policy(folder)
     seen = []
-    mlps = [layer.mlp for layer in trunk_of(model).layers]
+    mlps = [layer.mlp for layer in find_trunk(model).layers]
     for mlp in mlps:
         mlp.down_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[-2]))
     row = pack([[5, 6, 7, 8, 9, 10]])
-    hidden_states(trunk_of(model), row, asked=torch.tensor([4, 5]))
-    hidden_states(trunk_of(model), row)
+    compute_hidden_states(find_trunk(model), row, asked=torch.tensor([4, 5]))
+    compute_hidden_states(find_trunk(model), row)
     model(input_ids=torch.tensor([[5, 6, 7]]))
     assert seen == [6, 2, 6, 6, 3, 3]
 
 
 @pytest.mark.parametrize("algorithm", [Reinforce(), A2C()], ids=["reinforce", "a2c"])
-def test_an_update_asks_for_all_it_uses(folder, algorithm):
+def test_update_asks_for_all_places_it_uses(folder, algorithm):
     """The same numbers come from a model that computes every place."""
     found = []
     for everywhere in (False, True):
         model, tokenizer = policy(folder)
         if everywhere:
-            for hooks in (trunk_of(model).layers[-1].mlp._forward_pre_hooks,
-                          trunk_of(model).layers[-1].mlp._forward_hooks):  # fmt: skip
+            for hooks in (find_trunk(model).layers[-1].mlp._forward_pre_hooks,
+                          find_trunk(model).layers[-1].mlp._forward_hooks):  # fmt: skip
                 hooks.clear()
         algorithm.initialize(model, tokenizer, "cpu", 16)
         numbers = algorithm.update(make_steps(12))
@@ -221,7 +226,7 @@ def test_an_update_asks_for_all_it_uses(folder, algorithm):
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-4, abs=1e-7)
 
 
-def test_the_reference_stays_as_it_was_where_activations_are_computed_again(folder):
+def test_checkpointing_keeps_the_reference_unchanged(folder):
     model, tokenizer = policy(folder, full_parameters=True)
     enable_full_activation_ckpt(model)
     algorithm = PPO(kl_coef=0.5)
@@ -241,7 +246,7 @@ def test_the_reference_stays_as_it_was_where_activations_are_computed_again(fold
 
 @pytest.mark.parametrize("kind", ["qwen3", "qwen2", "llama"])
 @pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "down_proj"]], ids=["all", "some"])
-def test_blocks_say_and_learn_what_the_library_does(kind, targets):
+def test_fused_blocks_match_library_values_and_gradients(kind, targets):
     row = pack([[5, 6, 7, 8], [9, 10, 11, 12], [3, 4, 5, 6, 7, 8, 9]])
     found = []
     for fused in (False, True):
@@ -249,8 +254,8 @@ def test_blocks_say_and_learn_what_the_library_does(kind, targets):
         use_packed_attention(model)
         if fused:
             fuse(model)
-            assert fuse_blocks(trunk_of(model)) == 4
-        states = hidden_states(trunk_of(model), row)
+            assert fuse_blocks(find_trunk(model)) == 4
+        states = compute_hidden_states(find_trunk(model), row)
         states.pow(3).sum().backward()
         grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
         found.append((states.detach(), grads))
@@ -259,13 +264,13 @@ def test_blocks_say_and_learn_what_the_library_does(kind, targets):
     assert_close(gradients, wanted, atol=1e-4, rtol=1e-3)
 
 
-def test_blocks_of_another_kind_are_left_alone():
+def test_unknown_blocks_are_not_fused():
     model = adapted("gemma2")
     use_packed_attention(model)
-    assert fuse_blocks(trunk_of(model)) == 0
+    assert fuse_blocks(find_trunk(model)) == 0
 
 
-def test_an_adapter_that_was_updated_is_used_as_it_is_now():
+def test_updated_adapter_is_used_at_once():
     model = adapted()
     fuse(model)
     before = model(input_ids=TOKENS).logits.detach()

@@ -42,7 +42,7 @@ def gradients(function: Any, inputs: tuple[Tensor, ...], slope: Tensor) -> tuple
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_gate(dtype: torch.dtype):
+def test_gate_kernel_matches_torch(dtype: torch.dtype):
     g, u, slope = (numbers(7, 300, dtype=dtype, seed=seed) for seed in range(3))
     out, to_g, to_u = gradients(lambda a, b: functional.silu(a) * b, (g, u), slope)
     close(kernels.gate(g, u), out.to(dtype))
@@ -52,7 +52,7 @@ def test_the_gate(dtype: torch.dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [48, 2048])
-def test_norms(size: int, dtype: torch.dtype):
+def test_norm_kernel_matches_torch(size: int, dtype: torch.dtype):
     x, slope = numbers(5, size, dtype=dtype), numbers(5, size, dtype=dtype, seed=1)
     weight = numbers(size, dtype=dtype, seed=2)
     out, to_x = gradients(
@@ -65,7 +65,7 @@ def test_norms(size: int, dtype: torch.dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("heads", "size"), [(3, 8), (16, 128), (2, 24)])
 @pytest.mark.parametrize("normed", [True, False])
-def test_heads_are_normed_and_turned(heads: int, size: int, dtype: torch.dtype, normed: bool):
+def test_rotation_kernel_matches_torch(heads: int, size: int, dtype: torch.dtype, normed: bool):
     x, slope = (numbers(1, 6, heads, size, dtype=dtype, seed=seed) for seed in range(2))
     weight = numbers(size, dtype=dtype, seed=2) if normed else None
     cosines, sines = (numbers(1, 6, size, dtype=dtype, seed=seed) for seed in (3, 4))
@@ -97,7 +97,7 @@ def test_logits_become_probabilities_in_place(size: int, dtype: torch.dtype):
     )
 
 
-def test_a_frozen_head_has_the_same_values_and_gradients_by_kernel(
+def test_frozen_head_kernel_matches_torch(
     monkeypatch: pytest.MonkeyPatch,
 ):
     head = torch.nn.Linear(16, 700, bias=False, device=DEVICE).requires_grad_(False)

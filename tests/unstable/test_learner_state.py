@@ -46,7 +46,7 @@ def everything(one: StandardLearner, tmp_path: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("make_algorithm", [PPO, A2C], ids=["ppo", "a2c"])
-def test_two_updates_a_stop_and_two_more_are_four(folder, tmp_path, make_algorithm):
+def test_restored_learner_continues_identically(folder, tmp_path, make_algorithm):
     whole = make(folder, tmp_path, make_algorithm())
     numbers = [whole.update_once() for _ in range(4)]
 
@@ -69,7 +69,7 @@ def test_two_updates_a_stop_and_two_more_are_four(folder, tmp_path, make_algorit
     assert bool(heads) == (make_algorithm is A2C)
 
 
-def test_dropout_is_on_while_learning_and_off_while_looking(folder, tmp_path):
+def test_dropout_is_active_only_in_training(folder, tmp_path):
     one = make(folder, tmp_path, PPO())
     one.update_once()
     algorithm: Any = one.algorithm
@@ -82,7 +82,7 @@ def test_dropout_is_on_while_learning_and_off_while_looking(folder, tmp_path):
     assert losses[0] != losses[1]
 
 
-def test_a_state_of_something_else_is_refused_and_changes_nothing(folder, tmp_path):
+def test_state_of_another_model_is_refused(folder, tmp_path):
     one = make(folder, tmp_path, PPO())
     one.update_once()
     one.save_state(tmp_path / "state")
@@ -137,7 +137,7 @@ def plan(gib: float, **asked: Any) -> MemoryPlan:
     return plan_memory(QWEN, gib * GIB, TRAINED, **asked)
 
 
-def test_more_memory_means_longer_passes_and_less_computed_twice() -> None:
+def test_plan_uses_more_memory_for_longer_passes() -> None:
     plans = [plan(gib) for gib in (2, 4, 8, 16, 32, 64)]
     work = [one.activation_checkpointing + one.gradient_checkpointing for one in plans]
     assert work == sorted(work, reverse=True)
@@ -147,7 +147,7 @@ def test_more_memory_means_longer_passes_and_less_computed_twice() -> None:
     assert plans[-1].max_train_len is None or plans[-1].max_train_len > plans[0].max_train_len
 
 
-def test_what_is_chosen_fits_by_its_own_count() -> None:
+def test_plan_fits_its_own_estimate() -> None:
     for gib in (4, 8, 16, 32):
         chosen = plan(gib)
         cost = bytes_per_token(
@@ -168,7 +168,7 @@ MEASURED = [
 
 
 @pytest.mark.parametrize(("gradient", "tokens", "gib"), MEASURED)
-def test_the_count_is_what_was_measured(gradient: bool, tokens: int, gib: float) -> None:
+def test_memory_estimate_matches_measurements(gradient: bool, tokens: int, gib: float) -> None:
     cost = bytes_per_token(
         Sizes.of(QWEN), activation_checkpointing=False, gradient_checkpointing=gradient
     )
@@ -176,7 +176,7 @@ def test_the_count_is_what_was_measured(gradient: bool, tokens: int, gib: float)
     assert (always + tokens * cost) / GIB == pytest.approx(gib, rel=0.05)
 
 
-def test_what_is_set_stays_as_it_is_set() -> None:
+def test_plan_keeps_explicit_settings() -> None:
     chosen = plan(
         3, activation_checkpointing=True, gradient_checkpointing=False, max_train_len=77,
         pack_tokens=99,
@@ -188,7 +188,7 @@ def test_what_is_set_stays_as_it_is_set() -> None:
     assert plan(3, max_train_len=None).max_train_len is None
 
 
-def test_a_learner_says_what_it_chose(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_learner_logs_its_memory_plan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "unstable.learners.standard_learner"):
         learner = StandardLearner(
             make_model(tmp_path), StepBuffer(64), None, Reinforce(), 4, device="cpu",

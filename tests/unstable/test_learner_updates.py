@@ -97,7 +97,7 @@ class AsDocumented(BaseAlgo):
         return {"loss": loss.item(), "num_steps": len(steps), "pct_truncated": 0.0}
 
 
-def test_an_algorithm_as_the_document_has_it_learns(folder, tmp_path):
+def test_documented_algorithm_learns(folder, tmp_path):
     one = learner(
         folder, tmp_path, filled(), algorithm=AsDocumented(), batch_size=6, mini_batch_size=2
     )
@@ -112,7 +112,7 @@ def test_an_algorithm_as_the_document_has_it_learns(folder, tmp_path):
 # --- one update ---------------------------------------------------------------------------
 
 
-def test_an_update_takes_a_batch_and_changes_the_adapter_alone(folder, tmp_path):
+def test_update_changes_only_the_adapter(folder, tmp_path):
     buffer = filled()
     one = learner(folder, tmp_path, buffer)
     frozen = {n: p.clone() for n, p in one.model.named_parameters() if not p.requires_grad}
@@ -128,7 +128,7 @@ def test_an_update_takes_a_batch_and_changes_the_adapter_alone(folder, tmp_path)
     assert info["lr"] == 1e-2
 
 
-def test_how_a_batch_is_divided_does_not_matter(folder, tmp_path):
+def test_mini_batch_size_does_not_change_the_update(folder, tmp_path):
     found = []
     for size, room in ((1, 0), (5, 0), (3, 20), (1, 4096)):
         one = learner(folder, tmp_path, filled(), mini_batch_size=size, pack_tokens=room)
@@ -158,7 +158,7 @@ def test_the_norm_that_is_logged_is_that_before_clipping(folder, tmp_path):
     assert clipped.item() == pytest.approx(0.001, rel=1e-3)
 
 
-def test_what_is_trained_is_float32_whatever_the_base_is(folder, tmp_path):
+def test_trained_weights_are_float32(folder, tmp_path):
     one = learner(folder, tmp_path, filled(), dtype="bfloat16")
     one.update_once()
     types = {(p.requires_grad, p.dtype) for p in one.model.parameters()}
@@ -183,7 +183,7 @@ def test_all_of_the_model_can_be_trained(folder, tmp_path):
     assert AutoTokenizer.from_pretrained(path).eos_token == "<end>"
 
 
-def test_a_batch_can_be_several_steps_and_gone_through_again(folder, tmp_path):
+def test_steps_per_batch_and_epochs_repeat_steps(folder, tmp_path):
     algorithm = Counting()
     one = learner(
         folder, tmp_path, filled(), algorithm=algorithm, mini_batch_size=100, steps_per_batch=3,
@@ -224,7 +224,7 @@ def test_stale_steps_are_dropped_and_counted(folder, tmp_path):
         one.update_once(4)
 
 
-def test_a_loss_that_is_not_finite_changes_nothing_and_says_where(folder, tmp_path, caplog):
+def test_non_finite_loss_skips_the_step(folder, tmp_path, caplog):
     algorithm = Counting([1.0, math.nan])
     one = learner(folder, tmp_path, filled(), algorithm=algorithm, mini_batch_size=8)
     before = weights(one)
@@ -242,7 +242,7 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_says_where(folder, tmp_pa
         one.update_once(8)
 
 
-def test_whole_games_are_asked_for_where_they_are_needed(folder, tmp_path):
+def test_batches_keep_games_and_groups_whole(folder, tmp_path):
     with pytest.raises(ValueError, match="buffer_strategy='episodes'"):
         learner(folder, tmp_path, filled(), algorithm=A2C()).update_once()
     kept = filled(buffer_strategy="episodes")
@@ -265,7 +265,7 @@ def test_whole_games_are_asked_for_where_they_are_needed(folder, tmp_path):
         ({"use_trainer_cache": True, "gradient_checkpointing": True}, "choose one"),
     ],
 )
-def test_what_cannot_be_is_refused(folder, tmp_path, options, match):
+def test_impossible_settings_are_refused(folder, tmp_path, options, match):
     with pytest.raises(ValueError, match=match):
         learner(folder, tmp_path, None, **options)
 
@@ -286,7 +286,7 @@ def test_memory_options_change_no_result(folder, tmp_path):
 # --- the loop -----------------------------------------------------------------------------
 
 
-def test_training_makes_exactly_so_many_updates_and_stops_collection(folder, tmp_path):
+def test_train_makes_n_updates_and_stops_the_buffer(folder, tmp_path):
     buffer = filled(20)
     one = learner(folder, tmp_path, buffer, save_every=2)
     one.train(3)
@@ -311,7 +311,7 @@ def test_training_waits_for_more_than_a_batch(folder, tmp_path):
     assert one._step == 1
 
 
-def test_a_buffer_that_is_too_small_is_said_at_once(folder, tmp_path):
+def test_too_small_buffer_is_refused(folder, tmp_path):
     buffer = filled(1, size=20)
     one = learner(folder, tmp_path, buffer)
     with pytest.raises(ValueError, match="raise max_buffer_size"):
@@ -322,7 +322,7 @@ def test_a_buffer_that_is_too_small_is_said_at_once(folder, tmp_path):
     assert "the learner has failed: ValueError" in buffer.stop_reason()
 
 
-def test_collection_that_ended_is_used_up_and_then_said(folder, tmp_path):
+def test_stopped_buffer_is_used_up_before_error(folder, tmp_path):
     buffer = filled(5)
     buffer.stop("nobody is there to play")
     one = learner(folder, tmp_path, buffer)
@@ -350,7 +350,7 @@ def test_checkpoints_are_adapters_that_peft_loads(folder, tmp_path):
     assert not list(path.parent.glob(".*"))
 
 
-def test_an_adapter_can_be_gone_on_with(folder, tmp_path):
+def test_initial_adapter_is_continued(folder, tmp_path):
     one = learner(folder, tmp_path, filled())
     one.update_once()
     path = str(tmp_path / "checkpoints" / "iteration-1")
@@ -362,7 +362,7 @@ def test_an_adapter_can_be_gone_on_with(folder, tmp_path):
         learner(folder, tmp_path, None, initial_lora_path=path, lora_cfg={"lora_rank": 8})
 
 
-def test_pool_and_tracker_are_told(folder, tmp_path):
+def test_update_reports_to_pool_and_tracker(folder, tmp_path):
     tracker = Tracker("run", run_dir=tmp_path / "run", writers=("jsonl",))
     pool = ModelPool("mirror", 2, tracker)
     pool.add_checkpoint(None, -1)

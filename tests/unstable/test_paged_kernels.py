@@ -37,7 +37,7 @@ def numbers(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [48, 2048])
-def test_norms(size: int, dtype: torch.dtype):
+def test_norm_kernel_matches_torch(size: int, dtype: torch.dtype):
     hidden, weight = numbers(5, size, dtype=dtype), numbers(size, dtype=dtype, seed=1)
     delta = numbers(5, size + 16, dtype=dtype, seed=2)[:, :size]
     ours, theirs = hidden.clone(), hidden.clone()
@@ -110,7 +110,9 @@ def test_attention_leaves_out_what_was_never_written():
 @pytest.mark.parametrize(
     ("sizes", "rank", "slots"), [((32, 16, 16), 16, 2), ((258,), 16, 2), ((64, 64, 64), 32, 4)]
 )
-def test_adapters_are_added(sizes: tuple[int, ...], rank: int, slots: int, dtype: torch.dtype):
+def test_adapter_kernel_matches_torch(
+    sizes: tuple[int, ...], rank: int, slots: int, dtype: torch.dtype
+):
     ranks = rank * slots
     out = numbers(21, sum(sizes) + len(sizes) * ranks, dtype=dtype)
     up = numbers(ranks, sum(sizes), dtype=dtype, seed=1) / ranks**0.5
@@ -124,7 +126,7 @@ def test_adapters_are_added(sizes: tuple[int, ...], rank: int, slots: int, dtype
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("size", "ranks"), [(48, 0), (48, 32), (1100, 0), (192, 128)])
-def test_the_gate(size: int, ranks: int, dtype: torch.dtype):
+def test_gate_kernel_matches_torch(size: int, ranks: int, dtype: torch.dtype):
     both = numbers(21, 2 * size + 2 * ranks, dtype=dtype)
     up = numbers(ranks, 2 * size, dtype=dtype, seed=1) / 8 if ranks else None
     whose = (torch.arange(21, device=DEVICE) % 3 - 1).int() if ranks else None
@@ -143,7 +145,7 @@ def asked_of(rows: list[tuple[float, float, float, int]]) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [37, 258, 20_000])
-def test_tokens_are_drawn_alike(vocabulary: int, dtype: torch.dtype):
+def test_sampling_kernel_matches_torch(vocabulary: int, dtype: torch.dtype):
     ways = [(1.0, 1.0), (0.7, 0.95), (1.3, 0.5), (0.0, 1.0), (1.0, 0.01)]
     rows = [(uniform, *way, -1) for uniform in (0.0, 0.31, 0.77, 0.999) for way in ways] + [
         (0.5, 1.0, 1.0, 11)
@@ -174,7 +176,7 @@ def test_frequencies_are_those_of_the_nucleus():
         torch.testing.assert_close(shares, kept / kept.sum(), atol=1e-2, rtol=0)
 
 
-def test_what_is_no_distribution_is_seen_in_the_log_probability():
+def test_invalid_logits_give_invalid_log_probability():
     logits = torch.tensor([[0.0, float("nan")], [float("inf"), 0.0], [-float("inf"), 0.0]])
     places = torch.zeros(3, dtype=torch.long, device=DEVICE)
     results = kernels.draw_tokens(logits.to(DEVICE), 2, asked_of([(0.3, 1.0, 1.0, -1)] * 3), places)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from unstable.commands import CommandError, UsageError
-from unstable.commands.models import ModelFolder, find_model
 from unstable.commands.play import AnswerOptions, Person, find_new_text, make_opponents
-from unstable.config import make_config
+from unstable.config import ConfigError, make_config
 from unstable.games import GameRunner
+from unstable.models import ModelFolder, find_model
 from unstable.run import RunFolder
 
 OPTIONS = AnswerOptions(temperature=0.0, max_tokens=8)
@@ -36,14 +36,14 @@ def run(tiny, tmp_path_factory):
     return folder
 
 
-def test_of_a_run_the_newest_checkpoint_plays(tiny, run):
+def test_find_model_takes_the_newest_checkpoint(tiny, run):
     newest = run / "checkpoints" / "iteration-10"
     plain = ModelFolder(str(tiny), None, True, "bare", "bare")
     assert find_model(tiny) == plain
     assert find_model(run) == find_model(newest) == replace(plain, adapter=str(newest), step=10)
 
 
-def test_a_run_knows_how_its_model_is_asked(run, tmp_path):
+def test_find_model_reads_the_runs_prompt(run, tmp_path):
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     games = {"train": [["Nim-v0-train", 2, "qwen3-zs"]], "action_extraction": "raw"}
     RunFolder(tmp_path).write_config(make_config({"games": games}))
@@ -51,7 +51,7 @@ def test_a_run_knows_how_its_model_is_asked(run, tmp_path):
     assert (found.env_id, found.template, found.extraction) == ("Nim-v0-train", "qwen3-zs", "raw")
     assert not found.short_boards
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UsageError, match=r"config\.json"):
+    with pytest.raises(ConfigError, match=r"config\.json"):
         find_model(tmp_path)
 
 
@@ -63,15 +63,15 @@ def test_a_run_knows_how_its_model_is_asked(run, tmp_path):
         ("checkpoints/notes.txt", "", "no checkpoint yet"),
     ],
 )
-def test_what_is_wrong_with_a_folder_is_said(tmp_path, name, text, said):
+def test_find_model_names_what_is_wrong(tmp_path, name, text, said):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(ConfigError, match=said):
         find_model(tmp_path)
 
 
-def test_a_model_sees_the_short_board_and_the_person_the_rules(run):
+def test_model_gets_short_board_person_gets_rules(run):
     with closing(make_opponents(find_model(run), "TicTacToe-v0", 2, 0, 1, OPTIONS)) as opponents:
         game = opponents.open_game()
         assert "Tic Tac Toe" in game.observe().observation
@@ -93,13 +93,13 @@ def test_checkpoints_play_with_their_own_adapters(tiny, run):
     assert len(answers) == 3
 
 
-def test_a_model_that_cannot_be_loaded_is_said(tmp_path):
+def test_unloadable_model_is_an_error(tmp_path):
     (tmp_path / "config.json").write_text('{"vocab_size": 50000}')
     with pytest.raises(CommandError, match="cannot be loaded"):
         make_opponents(find_model(tmp_path), "TicTacToe-v0", 2, 0, 1, OPTIONS)
 
 
-def test_a_game_without_a_short_board_is_not_for_models_that_read_bytes(tiny):
+def test_byte_model_needs_a_short_board(tiny):
     with pytest.raises(UsageError, match="PigDice"):
         make_opponents(find_model(tiny), "PigDice-v0", 2, 0, 1, OPTIONS)
 
@@ -121,7 +121,7 @@ def typing(*lines: str):
     return Person(lambda: left.pop(0), said.append), said
 
 
-def test_an_invalid_move_is_taken_back_and_only_by_the_person():
+def test_only_the_person_may_retry_a_move():
     game = GameRunner("TicTacToe-v0", 2, 0)
     person, said = typing("4", "9", "  ", "[0]")
     person.play_turn(game)

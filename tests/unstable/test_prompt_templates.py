@@ -18,10 +18,10 @@ from unstable.games import Turn
 from unstable.utils.templates import (
     TEMPLATES,
     add_templates,
+    continue_prompt_ids,
     extract_action,
-    following_ids,
     format_prompt,
-    prompt_ids,
+    tokenize_prompt,
 )
 
 DOCUMENTED = (
@@ -47,7 +47,7 @@ class Tokenizer:
 
 
 @pytest.mark.parametrize("key", DOCUMENTED)
-def test_the_documented_keys_hold_the_observation_and_the_format(key):
+def test_documented_templates_contain_observation(key):
     prompt = format_prompt(key, "the board {with braces}")
     assert "the board {with braces}" in prompt
     assert "\\boxed{}" in prompt
@@ -58,7 +58,7 @@ def test_bare_is_the_observation_alone_in_the_models_markup():
     assert format_prompt("bare", "board") == "board\n\nAnswer: "
 
 
-def test_chat_markup_is_written_out_where_the_tokenizer_has_none():
+def test_templates_write_markup_without_chat_template():
     class Base(Tokenizer):
         chat_template = None
 
@@ -72,7 +72,7 @@ def test_chat_markup_is_written_out_where_the_tokenizer_has_none():
     assert llama.endswith("b<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n")
 
 
-def test_the_tokenizers_own_template_comes_first():
+def test_templates_prefer_the_tokenizers_chat_template():
     prompt = format_prompt("qwen3-zs", "board", Tokenizer())
     assert prompt.startswith("<s><user>")
     assert prompt.endswith("board</user><assistant>")
@@ -92,7 +92,7 @@ def test_reasoning_opens_with_a_thought_exactly_once():
 
 def test_no_special_token_is_added_to_the_markup():
     text = format_prompt("qwen3-zs", "b", Tokenizer())
-    assert prompt_ids("qwen3-zs", "b", Tokenizer()) == list(text.encode())
+    assert tokenize_prompt("qwen3-zs", "b", Tokenizer()) == list(text.encode())
 
 
 # --- the move in an answer ------------------------------------------------------------------
@@ -129,7 +129,9 @@ def test_an_answer_without_a_box_is_passed_on_as_it_is(text):
 
 
 @pytest.mark.parametrize("text", [r"\boxed{" * 20_000, "{" * 200_000, "}" * 200_000])
-def test_nonsense_is_read_once(text):  # work that grows with its square would take minutes here
+def test_find_last_box_is_linear_in_length(
+    text,
+):  # work that grows with its square would take minutes here
     assert not extract_action(text)[1]["correct_answer_format"]
 
 
@@ -167,7 +169,7 @@ def own_templates() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_templates")
-def test_a_template_of_ones_own_has_any_markup_system_prompt_and_thinking(tiny: Path) -> None:
+def test_custom_template_sets_markup_and_thinking(tiny: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     add_templates(
         {
@@ -188,9 +190,7 @@ def test_a_template_of_ones_own_has_any_markup_system_prompt_and_thinking(tiny: 
 @pytest.mark.usefixtures("own_templates")
 @pytest.mark.parametrize("chat_template", [CHATML, None])
 @pytest.mark.parametrize("stopped", [True, False])
-def test_earlier_turns_stay_as_the_tokens_that_were_sampled(
-    tiny: Path, chat_template: str | None, stopped: bool
-) -> None:
+def test_history_keeps_sampled_tokens(tiny: Path, chat_template: str | None, stopped: bool) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     tokenizer.chat_template = None
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
@@ -201,7 +201,7 @@ def test_earlier_turns_stay_as_the_tokens_that_were_sampled(
     end = tokenizer.encode("<|im_end|>", add_special_tokens=False)
     assert len(end) == 1
     before = [*first, *answer, *(end if stopped else [])]
-    ids = following_ids("talk", "two", tokenizer, before, stopped=stopped)
+    ids = continue_prompt_ids("talk", "two", tokenizer, before, stopped=stopped)
     assert ids[: len(before)] == before
     assert tokenizer.decode(ids, skip_special_tokens=False) == (
         "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\nx<think>y</think>z<|im_end|>\n"
@@ -210,7 +210,7 @@ def test_earlier_turns_stay_as_the_tokens_that_were_sampled(
 
 
 @pytest.mark.usefixtures("own_templates")
-def test_a_players_prompts_go_on_from_its_earlier_turns(tiny: Path) -> None:
+def test_history_prompts_continue_earlier_turns(tiny: Path) -> None:
     add_templates({"talk": {"instruction": "", "markup": "plain", "history": True}})
     actor = VLLMActor({"model_name": str(tiny), "temperature": 1.0, "max_tokens": 3})
     agent = AgentSpec("checkpoint", None, "talk", "raw")

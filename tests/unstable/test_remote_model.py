@@ -93,7 +93,7 @@ def ask(model: RemoteModel, **sampling: Any) -> str:
     return asyncio.run(once())
 
 
-def test_the_request_says_how_to_sample_and_the_answer_what_it_cost(endpoint: Endpoint):
+def test_remote_request_has_sampling_and_cost(endpoint: Endpoint):
     endpoint.replies = [
         completion("[4]", cost=0.25),
         completion(None),
@@ -113,7 +113,7 @@ def test_the_request_says_how_to_sample_and_the_answer_what_it_cost(endpoint: En
     assert model.cost_usd == 0.25
 
 
-def test_what_may_work_the_next_time_is_tried_again(endpoint: Endpoint):
+def test_remote_retries_transient_errors(endpoint: Endpoint):
     endpoint.replies = [
         failure(429), failure(500), (200, {}, b"<html>"), "cut off",
         (200, {}, b"[]"), (200, {}, b'{"error": {"code": 502}}'), "silence", completion("[4]"),
@@ -123,7 +123,7 @@ def test_what_may_work_the_next_time_is_tried_again(endpoint: Endpoint):
     assert all(body == endpoint.asked[0] for body in endpoint.asked)
 
 
-def test_halves_of_characters_and_the_key_are_taken_out(endpoint: Endpoint):
+def test_remote_answers_are_sanitised(endpoint: Endpoint):
     shown = f"a\ud800b {KEY} {KEY[::-1]} {b64encode(KEY.encode()).decode()}"
     endpoint.replies = [completion(shown, cost="NaN"), completion("[4]", cost=-5.0)]
     model = RemoteModel("m")
@@ -136,14 +136,14 @@ def test_halves_of_characters_and_the_key_are_taken_out(endpoint: Endpoint):
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"9" * 5000, b'{"choices": NaN}', b"\xff"])
-def test_a_body_that_is_no_reply_is_tried_again(endpoint: Endpoint, body: bytes):
+def test_remote_retries_malformed_replies(endpoint: Endpoint, body: bytes):
     endpoint.replies = [(200, {}, body), completion("[4]")]
     assert ask(RemoteModel("m")) == "[4]"
     assert len(endpoint.asked) == 2
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_reply_without_end_is_cut(endpoint: Endpoint, packed: bool):
+def test_remote_reply_length_is_bounded(endpoint: Endpoint, packed: bool):
     body = b" " * (40 << 20)
     headers = {"content-encoding": "gzip"} if packed else {}
     endpoint.replies = [(200, headers, gzip.compress(body, 1) if packed else body)]
@@ -151,21 +151,21 @@ def test_a_reply_without_end_is_cut(endpoint: Endpoint, packed: bool):
         ask(RemoteModel("m", tries=1))
 
 
-def test_it_gives_up(endpoint: Endpoint):
+def test_remote_gives_up_after_its_tries(endpoint: Endpoint):
     endpoint.replies = [failure(503)] * 3
     with pytest.raises(EngineError, match=r"m: .*status 503"):
         ask(RemoteModel("m", tries=3))
     assert len(endpoint.asked) == 3
 
 
-def test_nobody_is_there(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch):
+def test_remote_without_server_is_an_error(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(EngineError, match="ConnectError"):
         ask(RemoteModel("m", tries=1))
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-def test_what_cannot_work_is_not_tried_again(endpoint: Endpoint, status: int):
+def test_remote_does_not_retry_client_errors(endpoint: Endpoint, status: int):
     endpoint.replies = [failure(status)]
     with pytest.raises(EngineError, match=f"status {status}.*busy") as caught:
         ask(RemoteModel("m"))
@@ -173,7 +173,7 @@ def test_what_cannot_work_is_not_tried_again(endpoint: Endpoint, status: int):
     assert len(endpoint.asked) == 1
 
 
-def test_many_ask_at_once(endpoint: Endpoint):
+def test_remote_answers_concurrent_requests(endpoint: Endpoint):
     endpoint.replies = [completion("[4]", cost=0.5)] * 100
 
     async def everybody(model: RemoteModel) -> list[str]:
@@ -186,7 +186,7 @@ def test_many_ask_at_once(endpoint: Endpoint):
     assert model.cost_usd == 50.0
 
 
-def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch):
+def test_remote_endpoint_comes_from_environment(monkeypatch: pytest.MonkeyPatch):
     for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(EngineError, match="OPENROUTER_API_KEY"):

@@ -114,7 +114,7 @@ def test_the_documented_sampling_example():
         ({0: -0.3}, {0: -1}),
     ],
 )
-def test_any_scores_of_any_number_of_players_become_win_draw_loss(scores, expected):
+def test_win_draw_loss_handles_any_scores(scores, expected):
     assert WinDrawLossFormatter()(scores) == expected
 
 
@@ -161,7 +161,7 @@ def test_a_state_of_other_transforms_is_refused():
 # --- step ---------------------------------------------------------------------------------
 
 
-def test_only_the_invalid_move_is_to_blame():
+def test_blame_invalid_move_penalises_only_that_move():
     blame = retra.BlameInvalidMove(-1.5)
     game = trajectory({"invalid_move": False}, {"invalid_move": True}, ended_by_invalid=0)
     assert [blame(game, i, -1.0) for i in range(2)] == [0.0, -1.5]
@@ -170,7 +170,7 @@ def test_only_the_invalid_move_is_to_blame():
     assert blame(trajectory({"invalid_move": False}), 0, 1.0) == 1.0
 
 
-def test_turns_further_from_the_end_get_less():
+def test_discount_to_end_shrinks_early_turns():
     discount = retra.DiscountToEnd(0.5)
     game = trajectory({}, {}, {})
     assert [discount(game, i, 8.0) for i in range(3)] == [2.0, 4.0, 8.0]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from small_run import learned_steps, new_run
 
-from unstable.commands.models import find_model
-from unstable.commands.train import TrainingBar
+from unstable.console import TrainingBar
 from unstable.evaluation import Evaluation
-from unstable.run.progress import best_evaluated, settled_evaluations
+from unstable.models import find_model
+from unstable.run.progress import find_best_checkpoints, select_settled_evaluations
 from unstable.run.start import start
 
 
@@ -40,7 +40,7 @@ def test_a_run_keeps_few_checkpoints_and_continues_from_them(tmp_path: Path, mod
     assert len(kept(folder.path)) < 9
 
 
-def test_the_best_is_who_did_best_in_enough_games() -> None:
+def test_best_checkpoint_has_highest_lower_bound() -> None:
     rows = [
         {"ckpt_uid": uid, "env_id": env, "opponent": "x", "players": 2, "win_rate_low": low}
         for uid, env, low in (
@@ -48,14 +48,14 @@ def test_the_best_is_who_did_best_in_enough_games() -> None:
             ("ckpt-4", "B", 0.1),
         )
     ]  # fmt: skip
-    assert best_evaluated(rows) == ["ckpt-2", "ckpt-4"]
-    assert best_evaluated([]) == []
+    assert find_best_checkpoints(rows) == ["ckpt-2", "ckpt-4"]
+    assert find_best_checkpoints([]) == []
     alone = [
         {"ckpt_uid": uid, "env_id": "C", "opponent": "", "players": 1, "win_rate_low": 0.0,
          "reward": reward, "reward_se": error}
         for uid, reward, error in (("ckpt-1", 0.4, 0.01), ("ckpt-2", 0.5, 0.2), ("ckpt-3", 0.3, 0))
     ]  # fmt: skip
-    assert best_evaluated(alone) == ["ckpt-1"]
+    assert find_best_checkpoints(alone) == ["ckpt-1"]
 
 
 def test_whole_models_are_trained_played_and_continued(tmp_path: Path, model: str) -> None:
@@ -93,10 +93,10 @@ def row(uid: str, games: int, env_id: str = "A") -> dict[str, Any]:
 
 
 def shown(*rows: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one["ckpt_uid"], one["env_id"]) for one in settled_evaluations(rows, 10)]
+    return [(one["ckpt_uid"], one["env_id"]) for one in select_settled_evaluations(rows, 10)]
 
 
-def test_an_evaluation_is_told_when_it_is_whole_or_will_not_be() -> None:
+def test_settled_evaluations_are_complete_or_superseded() -> None:
     assert shown(row("ckpt--1", 3)) == []
     assert shown(row("ckpt--1", 10), row("ckpt-1", 2)) == [("ckpt--1", "A")]
     assert shown(row("ckpt--1", 4), row("ckpt-1", 2), row("ckpt-2", 10)) == [
@@ -106,7 +106,7 @@ def test_an_evaluation_is_told_when_it_is_whole_or_will_not_be() -> None:
     assert shown(*other) == [("ckpt-1", "B")]
 
 
-def test_each_evaluation_is_printed_once_whatever_comes_between(
+def test_training_bar_prints_each_evaluation_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     view = TrainingBar()

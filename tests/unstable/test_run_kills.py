@@ -46,9 +46,7 @@ def test_a_killed_engine_is_started_again_and_the_run_goes_on(model: str, tmp_pa
     assert learned_steps(folder.path) == [*range(1, 13)]
 
 
-def test_any_other_part_stops_the_run_with_its_name_and_it_can_go_on(
-    model: str, tmp_path: Path
-) -> None:
+def test_dead_part_stops_run_which_can_be_resumed(model: str, tmp_path: Path) -> None:
     config, folder = new_run(tmp_path / "run", model, mode="ray", updates=1000)
     titles = {
         "learner": "ray::StandardLearner",

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.process, pytest.mark.usefixtures("cluster")]
 
 
 @pytest.mark.slow
-def test_a_run_is_begun_and_continued(model: str, tmp_path: Path) -> None:
+def test_ray_run_is_resumed(model: str, tmp_path: Path) -> None:
     config, folder = new_run(tmp_path / "run", model, mode="ray", updates=2)
     with within(240):
         result = start(config, folder, model, lambda _: None)
@@ -50,7 +50,7 @@ def test_a_run_is_begun_and_continued(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_part_refuses_is_a_mistake_in_the_configuration(model: str, tmp_path: Path) -> None:
+def test_ray_part_refusals_are_config_errors(model: str, tmp_path: Path) -> None:
     games = {"train": [["NoGame-v0", 2, "bare"]]}
     config, folder = new_run(tmp_path / "run", model, mode="ray", games=games)
     with within(120), pytest.raises(ConfigError, match="NoGame-v0"):

@@ -23,8 +23,8 @@ from unstable.engines.adapters import load_adapter
 from unstable.engines.fused_model import FusedModel
 from unstable.engines.transformers_engine import TransformersEngine
 from unstable.learners.checkpoints import save_checkpoint
-from unstable.learners.policy import adapter_of, load_base, load_policy, sharing_weights
-from unstable.run import RunFolder, state_step
+from unstable.learners.policy import copy_adapter, copy_sharing_weights, load_base, load_policy
+from unstable.run import RunFolder, parse_step
 from unstable.run import start as runs
 from unstable.run.parts import begin, check
 from unstable.run.progress import Progress
@@ -44,7 +44,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run.path
 
 
-def test_overlap_learns_as_often_as_asked_and_evaluates_its_last_checkpoint(played: Path) -> None:
+def test_overlap_evaluates_its_last_checkpoint(played: Path) -> None:
     assert learned_steps(played) == [1, 2, 3]
     assert {path.name for path in (played / "checkpoints").iterdir()} == {
         "iteration-1", "iteration-2", "iteration-3",
@@ -82,7 +82,7 @@ def test_a_failed_last_evaluation_fails_the_run(
 
 
 def states(run: RunFolder) -> list[int]:
-    return [state_step(state) for state in run.states()]
+    return [parse_step(state) for state in run.states()]
 
 
 def test_a_killed_run_loses_what_came_after_its_last_state(tmp_path: Path, model: str) -> None:
@@ -103,7 +103,7 @@ def test_a_killed_run_loses_what_came_after_its_last_state(tmp_path: Path, model
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupted_run_is_saved_as_far_as_it_came(
+def test_overlap_saves_when_interrupted(
     tmp_path: Path, model: str, error: type[BaseException]
 ) -> None:
     config, run = new_run(
@@ -122,7 +122,7 @@ def test_an_interrupted_run_is_saved_as_far_as_it_came(
     assert learned_steps(run.path) == [*range(1, states(run)[-1] + 1)]
 
 
-def test_without_a_pause_every_update_is_saved(tmp_path: Path, model: str) -> None:
+def test_state_seconds_zero_saves_every_update(tmp_path: Path, model: str) -> None:
     config, run = new_run(
         tmp_path / "run", model, mode="overlap", updates=2, state_seconds=0, keep_states=9,
         eval_workers=0,
@@ -176,7 +176,7 @@ def test_a_checkpoint_stays_as_long_as_a_game_is_played_with_it(tmp_path: Path, 
     assert (counts["games"], counts["failed"]) == (1, 0)
 
 
-def test_overlap_refuses_to_train_the_weights_that_it_plays_with(tmp_path: Path) -> None:
+def test_overlap_refuses_full_parameters(tmp_path: Path) -> None:
     options = {"algorithm": "Reinforce", "options": {"full_parameters": True}}
     config, _ = new_run(tmp_path / "run", "tiny", mode="overlap", learner=options)
     with pytest.raises(ConfigError, match="full_parameters would train"):
@@ -185,7 +185,7 @@ def test_overlap_refuses_to_train_the_weights_that_it_plays_with(tmp_path: Path)
 
 def test_engine_and_learner_have_the_base_weights_once(tmp_path: Path) -> None:
     base, tokenizer = load_base(make_model(tmp_path), CPU, torch.float32)
-    trained = sharing_weights(base)
+    trained = copy_sharing_weights(base)
     engine = TransformersEngine(base, tokenizer, device="cpu", beside_learner=True)
     model, _ = load_policy("", CPU, torch.float32, {}, base=(trained, tokenizer))
     frozen = {p.data_ptr() for p in model.parameters() if not p.requires_grad}
@@ -198,13 +198,13 @@ def test_engine_and_learner_have_the_base_weights_once(tmp_path: Path) -> None:
 def test_weights_that_a_gpu_engine_moved_are_still_the_learners(tmp_path: Path) -> None:
     base, tokenizer = load_base(make_model(tmp_path), CPU, torch.float32)
     before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
-    trained = sharing_weights(base)
+    trained = copy_sharing_weights(base)
     fused = FusedModel(base, 64, plain_kernels)
     model, _ = load_policy("", CPU, torch.float32, {}, base=(trained, tokenizer))
-    adapter = adapter_of(model, "one", torch.float32)
+    adapter = copy_adapter(model, "one", torch.float32)
     fused.bank.reserve(adapter, 3)
     places = [p.data_ptr() for p in base.parameters()]
-    others = [adapter_of(model, name, torch.float32) for name in ("two", "three")]
+    others = [copy_adapter(model, name, torch.float32) for name in ("two", "three")]
     assert not fused.bank.hold([adapter, *others])  # nothing had to move
     assert [p.data_ptr() for p in base.parameters()] == places
     shared = {p.data_ptr() for p in model.parameters() if not p.requires_grad}
@@ -212,18 +212,20 @@ def test_weights_that_a_gpu_engine_moved_are_still_the_learners(tmp_path: Path) 
     assert_close(dict(base.state_dict()), before)
 
 
-def test_an_adapter_handed_over_in_memory_is_the_one_on_disk(tmp_path: Path) -> None:
+def test_adapter_in_memory_equals_the_one_on_disk(tmp_path: Path) -> None:
     path = make_model(tmp_path / "model")
     base, tokenizer = load_base(path, CPU, torch.float32)
     lora = {"lora_rank": 4, "lora_alpha": 6}
-    model, _ = load_policy("", CPU, torch.float32, lora, base=(sharing_weights(base), tokenizer))
+    model, _ = load_policy(
+        "", CPU, torch.float32, lora, base=(copy_sharing_weights(base), tokenizer)
+    )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(len(name)))
     folder = str(save_checkpoint(model, tmp_path / "adapter"))
     read = load_adapter(folder, base, torch.float32, CPU)
-    handed = adapter_of(model, folder, torch.float32)
+    handed = copy_adapter(model, folder, torch.float32)
     assert handed.rank == read.rank
     assert_close(handed.down, read.down, rtol=0, atol=0)
     assert_close(handed.up, read.up)

@@ -60,7 +60,7 @@ def gone(pids: list[int]) -> bool:
     return not any(map(is_part, pids))
 
 
-def test_it_cleans_up_when_interrupted_or_killed_and_goes_on(tmp_path: Path, model: str) -> None:
+def test_ray_run_cleans_up_and_resumes(tmp_path: Path, model: str) -> None:
     _, folder = new_run(tmp_path / "run", model, mode="ray", updates=1000)
     run = folder.path
 

@@ -17,7 +17,7 @@ from small_run import learned_steps, new_run
 
 from unstable.cli import main
 from unstable.run import RunFolder
-from unstable.run.progress import with_defaults
+from unstable.run.progress import fill_defaults
 from unstable.run.start import start
 
 FORMATS = Path(__file__).parent / "formats"
@@ -76,11 +76,11 @@ def test_a_run_of_an_older_version_is_resumed(earlier: Path) -> None:
     assert [one["ckpt_uid"] for one in info["evaluation"]] == ["ckpt--1", "ckpt-2", "ckpt-3"]
 
 
-def test_what_a_state_lacks_is_as_in_a_new_part() -> None:
+def test_fill_defaults_completes_old_states() -> None:
     written = {"old": 1, "counts": {"games": 3}, "list": [1]}
     defaults = {"old": 0, "new": {}, "counts": {"games": 0, "failed": 0}, "list": []}
     completed = {"old": 1, "new": {}, "counts": {"games": 3, "failed": 0}, "list": [1]}
-    assert with_defaults(written, defaults) == completed
+    assert fill_defaults(written, defaults) == completed
 
 
 @pytest.mark.parametrize("mode", ["turns", "overlap"])
@@ -117,9 +117,7 @@ def test_a_run_is_never_resumed_to_fewer_updates(
     assert contents(run) == before
 
 
-def test_a_run_that_another_process_has_keeps_its_updates(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_refuses_a_run_in_use(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(run)
     with RunFolder(run).held():
         assert resume(run, "--updates", "9") == 2
@@ -127,7 +125,7 @@ def test_a_run_that_another_process_has_keeps_its_updates(
     assert contents(run) == before
 
 
-def test_a_run_that_left_out_tokens_is_resumed_without_that(
+def test_resume_sets_top_p_of_old_runs_to_one(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = json.loads((run / "config.json").read_text())
@@ -160,10 +158,10 @@ def test_termination_is_one_line(tmp_path: Path, model: str, mode: str) -> None:
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert err.splitlines() == [
-        f"run: {folder.path}",
-        f"stopped; resume with: unstable resume {folder.path}",
-    ]
+    first, plan, *rest = err.splitlines()
+    assert first == f"run: {folder.path}"
+    assert "1000 updates" in plan
+    assert rest == [f"stopped; resume with: unstable resume {folder.path}"]
     status: dict[str, Any] = json.loads((folder.path / "status.json").read_text())
     assert (status["status"], status["message"]) == ("cancelled", "interrupted")
     assert status["step"] >= 2

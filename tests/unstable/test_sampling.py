@@ -21,7 +21,7 @@ from unstable.algorithms.policy_gradient import to_sample
 from unstable.config import SamplingConfig, make_config
 from unstable.core import Step, Trajectory
 from unstable.engines import Sampling
-from unstable.engines.decoder import draw
+from unstable.engines.decoder import sample_tokens
 from unstable.run.parts import ConfigError, check
 
 HALVES = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
@@ -32,7 +32,7 @@ def draw_rows(
     logits: torch.Tensor, rows: list[tuple[float, float, float]], forced: int = -1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     uniform, temperature, top_p = torch.tensor(rows, dtype=torch.float64).float().T
-    return draw(logits, uniform, temperature, top_p, torch.full((len(rows),), forced))
+    return sample_tokens(logits, uniform, temperature, top_p, torch.full((len(rows),), forced))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,9 @@ def draw_rows(
         (0.74, 0.5, 1.0, 1), (0.72, 0.5, 1.0, 0),  # squares: 8/11, 2/11, 1/22, 1/22
     ],
 )  # fmt: skip
-def test_a_number_picks_its_token(uniform: float, temperature: float, top_p: float, token: int):
+def test_sampling_inverts_the_distribution(
+    uniform: float, temperature: float, top_p: float, token: int
+):
     tokens, logprobs = draw_rows(HALVES, [(uniform, temperature, top_p)])
     assert tokens.tolist() == [token]
     powers = [share ** (1 / (temperature or 1.0)) for share in (0.5, 0.25, 0.125, 0.125)]
@@ -84,7 +86,7 @@ def test_frequencies_are_the_probabilities(top_p: float):
     assert shares.tolist() == pytest.approx((kept / kept.sum()).tolist(), abs=1e-3)
 
 
-def test_a_number_that_is_rounded_up_to_one_draws_the_last_token_that_is_kept():
+def test_uniform_of_one_draws_the_last_kept_token():
     tokens, logprobs = draw_rows(HALVES, [(1.0, 1.0, 1.0), (1.0, 1.0, 0.75)])
     assert tokens.tolist() == [3, 1]
     assert logprobs.isfinite().all()
@@ -96,7 +98,7 @@ def test_a_forced_token_is_given_its_log_probability():
     assert logprobs.tolist() == pytest.approx([math.log(0.125)])
 
 
-def test_what_is_no_distribution_is_seen_in_the_log_probability():
+def test_invalid_logits_give_invalid_log_probability():
     logits = torch.tensor([[0.0, math.nan], [math.inf, 0.0], [-math.inf, 0.0]])
     tokens, logprobs = draw_rows(logits, [(0.3, 1.0, 1.0)] * 3)
     assert tokens[2] == 1
@@ -123,7 +125,9 @@ def test_equal_rewards_leave_the_logits_alone(folder: str, sampling: Sampling, a
     uniform = (torch.arange(DRAWS) + 0.5) / DRAWS
     temperature, top_p = (torch.full((DRAWS,), x) for x in (sampling.temperature, sampling.top_p))
     no_token = torch.full((DRAWS,), -1)
-    tokens, logprobs = draw(logits.expand(DRAWS, -1), uniform, temperature, top_p, no_token)
+    tokens, logprobs = sample_tokens(
+        logits.expand(DRAWS, -1), uniform, temperature, top_p, no_token
+    )
     steps = [
         Step(0, "", "", 1.0, "e", {}, PROMPT, [token], [logprob], sampling.temperature)
         for token, logprob in zip(tokens.tolist(), logprobs.tolist(), strict=True)
@@ -169,7 +173,7 @@ def test_equal_answers_at_two_temperatures_stay_apart(folder: str):
 
 @pytest.mark.parametrize("frozen", [True, False], ids=["frozen head", "trained head"])
 @pytest.mark.parametrize("at_once", [50 * 4, 10**6], ids=["chunks", "whole"])
-def test_every_path_divides_by_the_temperature(frozen: bool, at_once: int):
+def test_all_learner_paths_divide_by_temperature(frozen: bool, at_once: int):
     torch.manual_seed(0)
     head = torch.nn.Linear(8, 50).requires_grad_(not frozen)
     hidden, targets = torch.randn(33, 8, requires_grad=True), torch.randint(0, 50, (33,))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from unstable.commands.train import evaluation_words
+from unstable.console import describe_evaluation
 from unstable.core import BaseTracker, Trajectory, outcome
 from unstable.evaluation import Evaluation, wilson
 from unstable.trackers import Tracker
@@ -53,7 +53,7 @@ def test_runs_of_one_name_and_second_do_not_share_a_folder(tmp_path):
     assert all(Path(folder).name.startswith("Qwen-Qwen3") for folder in folders)
 
 
-def test_numbers_that_are_none_are_null_in_every_file(tmp_path):
+def test_non_finite_metrics_are_written_as_null(tmp_path):
     made = tracker(tmp_path)
     made.log_learner({"step": 1, "loss": float("nan"), "norm": float("inf")})
     made.add_eval_episode({0: float("nan"), 1: 0.0}, 0, "A", "ckpt-1")
@@ -79,7 +79,7 @@ def test_training_games_are_averaged_in_their_namespace(tmp_path):
     assert metrics["collection-B/Draw Rate"] == 1.0
 
 
-def test_a_player_alone_has_a_reward_and_no_win_rate(tmp_path):
+def test_single_player_games_report_mean_reward(tmp_path):
     made = tracker(tmp_path)
     for reward in (1.0, 0.25, -1.0):
         made.add_trajectory(Trajectory(final_rewards={0: reward}), 0, "A")
@@ -92,7 +92,7 @@ def test_a_player_alone_has_a_reward_and_no_win_rate(tmp_path):
     (row,) = made.get_evaluations()
     shares = (row["players"], row["win_rate"], row["loss_rate"], row["invalid_rate"])
     assert shares == pytest.approx((1, 1 / 3, 1 / 3, 1 / 3))
-    words = evaluation_words(row)
+    words = describe_evaluation(row)
     assert "reward 0.083 ± 0.583" in words
     assert "won" not in words
 
@@ -122,7 +122,7 @@ def test_tensorboard_reads_what_was_written(tmp_path):
     assert [(e.step, e.value) for e in events.Scalars("learner/loss")] == [(1, 0.5), (2, 1.0)]
 
 
-def test_means_are_written_when_it_is_time(tmp_path):
+def test_tracker_flushes_on_schedule(tmp_path):
     made = tracker(tmp_path)
     made.add_trajectory(game(), 0, "A")
     assert lines(tmp_path / "run" / "metrics.jsonl") == []
@@ -169,7 +169,7 @@ def test_checkpoints_are_never_mixed(tmp_path):
     assert lines(tmp_path / "run" / "metrics.jsonl")[-1]["evaluation-A/Games"] == 10.0
 
 
-def test_a_resumed_run_continues_and_drops_what_lay_beyond(tmp_path):
+def test_resumed_tracker_drops_later_metrics(tmp_path):
     made = tracker(tmp_path)
     for step in (1, 2, 3):
         made.log_learner({"step": step, "loss": float(step)})
@@ -215,7 +215,7 @@ def test_a_disk_that_fails_costs_metrics_only(tmp_path):
         ({0: 1, 1: 1, 2: -1, 3: -1}, 1), ({0: 0.5, 1: 1, 2: 0.5, 3: -1}, -1),
     ],
 )  # fmt: skip
-def test_who_won_is_who_has_most(rewards, expected):
+def test_outcome_compares_rewards(rewards, expected):
     assert outcome(rewards, 0) == expected
 
 
@@ -223,7 +223,7 @@ def test_who_won_is_who_has_most(rewards, expected):
     ("wins", "games", "low", "high"),
     [(0, 0, 0.0, 1.0), (0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (260, 400, 0.602, 0.695)],
 )
-def test_intervals_are_wilsons(wins, games, low, high):
+def test_win_rate_intervals_are_wilson(wins, games, low, high):
     assert wilson(wins, games) == pytest.approx((low, high), abs=1e-3)
 
 

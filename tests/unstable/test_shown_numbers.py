@@ -79,7 +79,7 @@ def our_moves(games: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield from (move for move in game["moves"] if move["seat"] in seats)
 
 
-def test_the_means_over_training_games(run: Run, view: View) -> None:
+def test_shown_means_match_the_games(run: Run, view: View) -> None:
     games = kept(run, "train")
     assert len(games) == KEPT
     seats = [(game, seat) for game in games for seat in our_seats(game)]
@@ -101,13 +101,13 @@ def test_the_means_over_training_games(run: Run, view: View) -> None:
     assert reward == pytest.approx((expected["reward"],))
 
 
-def test_the_counts_of_games(run: Run, view: View) -> None:
+def test_shown_counts_match_the_games(run: Run, view: View) -> None:
     counts = Counter(f"{game['kind']} {game['env_id']}" for game in kept(run, "train"))
     counts += Counter(f"{game['kind']} {game['env_id']}" for game in kept(run, "eval"))
     assert {number.name: number.value for number in view.games} == dict(counts)
 
 
-def test_the_evaluation_of_every_checkpoint(run: Run, view: View) -> None:
+def test_shown_evaluations_match_the_games(run: Run, view: View) -> None:
     games = kept(run, "eval")
     assert len(view.win_rates) == 2
     for rate in view.win_rates:
@@ -133,7 +133,7 @@ def test_the_evaluation_of_every_checkpoint(run: Run, view: View) -> None:
         assert rate.players == (1 if rate.env_id == ALONE[0] else 2)
 
 
-def test_ratings_matches_and_variety_of_play(run: Run, view: View) -> None:
+def test_shown_ratings_match_the_games(run: Run, view: View) -> None:
     system = RATING_SYSTEMS["trueskill"]()
     ratings = {row.uid: system.prior for row in view.ratings}
     for uid, before in (("ckpt-1", "ckpt-0"), ("ckpt-2", "ckpt-1")):
@@ -165,7 +165,7 @@ def _bracketed(action: str) -> str:
     return (action[start : end + 1] if 0 <= start < end else action.strip())[:80].lower()
 
 
-def test_what_else_is_shown(run: Run, view: View) -> None:
+def test_shown_status_matches_the_run(run: Run, view: View) -> None:
     games = kept(run, "eval")
     assert view.step == 3
     assert view.buffer_size == sum(1 for _ in our_moves(kept(run, "train"))) - BATCH

@@ -59,7 +59,7 @@ def slow_run(folder: Path) -> Run:
     )  # fmt: skip
 
 
-def test_many_games_are_within_a_move_at_once(tmp_path, monkeypatch):
+def test_slow_games_run_concurrently(tmp_path, monkeypatch):
     everybody = threading.Barrier(GAMES)
 
     def meet(env: Slow) -> None:
@@ -71,7 +71,7 @@ def test_many_games_are_within_a_move_at_once(tmp_path, monkeypatch):
     assert (counts["games"], counts["failed"]) == (GAMES, 0)
 
 
-def test_games_draw_the_same_whoever_else_draws(tmp_path, monkeypatch):
+def test_games_have_independent_random_state(tmp_path, monkeypatch):
     random.seed(5)
     before = random.getstate()
     monkeypatch.setattr(sys.modules[__name__], "inside", lambda env: time.sleep(0.001))
@@ -85,17 +85,17 @@ def test_games_draw_the_same_whoever_else_draws(tmp_path, monkeypatch):
     assert random.getstate() == before
 
 
-def test_a_move_that_does_not_end_holds_up_no_program():
+def test_hanging_move_does_not_block_exit():
     script = """
 import asyncio, threading
-from unstable.utils.handles import in_thread
+from unstable.utils.handles import run_in_thread
 
 async def main():
     try:
         async with asyncio.timeout(0.1):
-            await in_thread(threading.Event().wait)
+            await run_in_thread(threading.Event().wait)
     except TimeoutError:
-        print(await in_thread(str, "another"))
+        print(await run_in_thread(str, "another"))
 
 asyncio.run(main())
 """

@@ -44,7 +44,7 @@ def episodes_in(batch: list[Step]) -> list[list[Step]]:
     return [list(steps) for _, steps in groupby(batch, lambda step: step.episode)]
 
 
-def test_a_trajectory_becomes_steps_with_all_that_learning_needs():
+def test_trajectory_becomes_complete_steps():
     buffer = StepBuffer(10)
     buffer.add_trajectory(game("g"), 0, "A")
     steps = sorted(buffer.get_batch(3), key=lambda step: step.turn)
@@ -78,7 +78,7 @@ def test_a_single_transform_needs_no_compose():
     assert buffer.get_batch(1)[0].reward == 1.5
 
 
-def test_a_game_of_two_seats_counts_once_in_the_baseline():
+def test_baseline_counts_a_two_seat_game_once():
     transform = retra.RoleAdvantageByEnvFormatter(tau=0.5)
     buffer = StepBuffer(10, None, retra.ComposeFinalRewardTransforms([transform]))
     seats = [game("seat0", 1), game("seat1", 1)]
@@ -118,14 +118,14 @@ def test_batches_are_uniform_without_replacement():
 
 
 @pytest.mark.parametrize("size", [0, 11])
-def test_a_batch_that_cannot_be_given_is_refused(size):
+def test_impossible_batch_is_refused(size):
     buffer = filled(10)
     with pytest.raises(ValueError, match=r"batch_size|asked for"):
         buffer.get_batch(size)
     assert buffer.size() == 10
 
 
-def test_a_full_buffer_asks_for_a_pause_and_a_stopped_one_for_the_end():
+def test_full_buffer_pauses_and_stopped_ends_collection():
     buffer = filled(10)
     assert not buffer.continue_collection()
     assert not buffer.stopped()
@@ -143,7 +143,7 @@ def test_a_full_buffer_asks_for_a_pause_and_a_stopped_one_for_the_end():
 
 
 @pytest.mark.parametrize(("strategy", "size"), [("prioritised", 4), ("random", 0)])
-def test_what_cannot_be_is_refused(strategy, size):
+def test_impossible_settings_are_refused(strategy, size):
     with pytest.raises(ValueError, match=r"random|max_buffer_size"):
         StepBuffer(size, buffer_strategy=strategy)
 
@@ -166,7 +166,7 @@ def test_threads_share_a_buffer():
     assert buffer.stats()["trajectories"] == 1200
 
 
-def test_the_tracker_is_told_the_size(tmp_path):
+def test_buffer_logs_its_size(tmp_path):
     heard: dict[str, float] = {}
 
     class Listener(BaseTracker):
@@ -232,7 +232,7 @@ def test_each_batch_is_written_as_csv(tmp_path):
         assert json.loads(rows[0]["step_info"])["raw_reward"] == 1.0
 
 
-def test_a_snapshot_keeps_newlines_quotes_and_what_is_no_unicode(tmp_path):
+def test_csv_keeps_newlines_quotes_and_surrogates(tmp_path):
     tracker = BaseTracker("run", run_dir=tmp_path)
     buffer = StepBuffer(4, tracker)
     odd = game("g", turns=1)
@@ -271,7 +271,7 @@ def test_the_learner_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     buffer.close()
 
 
-def test_a_disk_that_fails_costs_snapshots_only(tmp_path, monkeypatch):
+def test_failed_csv_write_is_counted(tmp_path, monkeypatch):
     def full(rows, path):
         raise OSError(28, "No space left on device")
 

@@ -28,7 +28,7 @@ def trouble(source: Source) -> str:
     pytest.fail("there are still views")
 
 
-def test_a_cluster_is_looked_at_until_its_tracker_is_gone(cluster, tmp_path):
+def test_cluster_view_ends_with_its_tracker(cluster, tmp_path):
     tracker = unstable.Tracker.options(name="Tracker").remote(run_name="demo", run_dir=tmp_path)
     buffer = unstable.StepBuffer.options(name="StepBuffer").remote(max_buffer_size=8)
     pool = unstable.ModelPool.remote(sample_mode="mirror", max_active_lora=3, tracker=tracker)
@@ -60,7 +60,7 @@ def test_a_cluster_is_looked_at_until_its_tracker_is_gone(cluster, tmp_path):
         assert trouble(source) == "the tracker is gone"
 
 
-def test_the_cadence_is_set_before_launching_as_documented(cluster, tmp_path, monkeypatch):
+def test_flush_every_is_carried_to_the_actor(cluster, tmp_path, monkeypatch):
     for number, kind in enumerate((unstable.trackers.Tracker, unstable.Tracker)):
         run = tmp_path / str(number)
         with monkeypatch.context() as patch:
@@ -73,6 +73,6 @@ def test_the_cadence_is_set_before_launching_as_documented(cluster, tmp_path, mo
         ray.kill(tracker)
 
 
-def test_where_no_cluster_is_that_is_said_at_once():
+def test_missing_cluster_is_an_error():
     with pytest.raises(SourceError, match="no Ray cluster is running at 127"):
         find_parts("127.0.0.1:1", "unstable")

@@ -21,6 +21,7 @@ import pytest
 
 from unstable.commands import UsageError
 from unstable.commands.play import play
+from unstable.config import ConfigError
 from unstable.trackers import Tracker
 
 SECONDS = 90.0
@@ -116,7 +117,7 @@ def run(tmp_path):
     return tracker
 
 
-def test_a_run_is_watched_in_a_terminal_while_it_goes_on(run):
+def test_watch_follows_a_run_in_a_terminal(run):
     with screen("watch", run.get_run_dir()) as seen:
         seen.wait_for("step 1")
         run.log_learner({"step": 2, "loss": 0.25})
@@ -128,7 +129,7 @@ def test_a_run_is_watched_in_a_terminal_while_it_goes_on(run):
         assert LEFT_FULL_SCREEN in seen.raw
 
 
-def test_ctrl_c_leaves_the_dashboard_and_the_terminal_as_it_was(run):
+def test_ctrl_c_restores_the_terminal(run):
     with screen("watch", run.get_run_dir(), columns=80, rows=24) as seen:
         seen.wait_for("step 1")
         seen.type("\x03")
@@ -136,27 +137,27 @@ def test_ctrl_c_leaves_the_dashboard_and_the_terminal_as_it_was(run):
         assert LEFT_FULL_SCREEN in seen.raw
 
 
-def test_without_a_terminal_it_is_printed_once(run, tmp_path):
+def test_watch_without_terminal_prints_once(run, tmp_path):
     ended = unstable("watch", cwd=tmp_path)  # the newest run below outputs/
     assert ended.returncode == 0, ended.stderr
     assert "demo  step 1" in ended.stdout
     assert "\x1b" not in ended.stdout
 
 
-def test_a_run_as_json(run):
+def test_watch_prints_json(run):
     view = json.loads(unstable("watch", run.get_run_dir(), "--json").stdout)
     assert view["run_name"] == "demo"
     assert view["curves"] == [{"name": "loss", "values": [0.5]}]
 
 
-def test_no_run_is_one_line_and_exit_status_2(tmp_path):
+def test_watch_without_run_exits_2(tmp_path):
     ended = unstable("watch", "nowhere", cwd=tmp_path)
     assert ended.returncode == 2
     assert len(ended.stderr.strip().splitlines()) == 1
     assert ended.stdout == ""
 
 
-def test_a_person_plays_a_game_to_its_end_in_a_terminal():
+def test_play_runs_a_whole_game_in_a_terminal():
     with screen("play", "random-legal", "--game", "TicTacToe-v0", "--seed", "3") as seen:
         seen.wait_for("your move> ")
         seen.type("?\n")
@@ -174,7 +175,7 @@ def test_a_person_plays_a_game_to_its_end_in_a_terminal():
 
 
 @pytest.mark.parametrize(("key", "status"), [("\x04", 0), ("\x03", 130)])
-def test_a_person_leaves_with_ctrl_d_or_ctrl_c(key, status):
+def test_play_quits_with_ctrl_d_or_ctrl_c(key, status):
     with screen("play", "random-legal", "--game", "Nim-v0") as seen:
         seen.wait_for("your move> ")
         assert seen.leave(key) == status
@@ -182,7 +183,7 @@ def test_a_person_leaves_with_ctrl_d_or_ctrl_c(key, status):
         assert "Traceback" not in seen.text
 
 
-def test_moves_from_a_pipe_and_the_result_as_json():
+def test_play_reads_a_pipe_and_prints_json():
     typed = "".join(f"{cell}\n" for cell in (4, 0, 8, 2, 6, 1, 3, 5, 7))
     ended = unstable("play", "random-legal", "--seat", "1", "--seed", "1", "--json", typed=typed)
     assert ended.returncode == 0, ended.stderr
@@ -194,7 +195,7 @@ def test_moves_from_a_pipe_and_the_result_as_json():
     assert "your move>" in ended.stderr
 
 
-def test_a_model_behind_an_endpoint_plays_too(endpoint):
+def test_play_uses_a_remote_model(endpoint):
     typed = "".join(f"{cell}\n" for cell in (4, 0, 8, 2, 6, 1, 3, 5, 7))
     ended = unstable("play", "someone/strong", "--seed", "1", "--json", typed=typed)
     assert ended.returncode == 0, ended.stderr
@@ -217,9 +218,9 @@ def test_a_model_behind_an_endpoint_plays_too(endpoint):
         (".", {}, "neither a run"),
     ],
 )
-def test_a_game_that_cannot_be_played_is_said(tmp_path, monkeypatch, who, options, said):
+def test_play_refuses_impossible_games(tmp_path, monkeypatch, who, options, said):
     monkeypatch.chdir(tmp_path)
     for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises((UsageError, ConfigError), match=said):
         play(who, **options)

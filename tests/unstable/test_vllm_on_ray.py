@@ -39,9 +39,7 @@ def cluster() -> Iterator[None]:
         ray.shutdown()
 
 
-def test_it_answers_with_and_without_adapters_that_only_the_pool_has(
-    cluster: None, tmp_path: Path
-) -> None:
+def test_vllm_actor_fetches_adapters_from_pool(cluster: None, tmp_path: Path) -> None:
     qwen: Any = small_qwen(0, **SHAPE)
     model = tmp_path / "model"
     qwen.save_pretrained(model)

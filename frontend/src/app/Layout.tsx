@@ -1,22 +1,23 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { Suspense, useEffect } from "react";
-import { Link, NavLink, Outlet } from "react-router";
+import { Link, Outlet, useLocation } from "react-router";
 import { request } from "../api/client";
 import { useConnection } from "../api/connection";
 import { PROBE } from "../api/live";
 import icon from "./icon.svg";
 import { chooseTheme, useTheme } from "./theme";
 
+/** The four places: where each begins, and the other addresses that belong to it. */
 const TABS = [
-  ["/e2e", "E2E"],
-  ["/benchmark", "Benchmark"],
-  ["/self-play", "Self-play"],
-  ["/monitor", "Monitor"],
-  ["/trash", "Trash"],
+  ["/e2e", "Sessions", /^\/(e2e|compare|trash)/],
+  ["/monitor", "Jobs & nodes", /^\/(monitor|benchmark\/job\/[^/]+$)/],
+  ["/benchmark", "Benchmarks", /^\/benchmark(?!\/job\/[^/]+$)/],
+  ["/self-play", "Self-play", /^\/self-play/],
 ] as const;
 
 export function Layout() {
   const theme = useTheme();
+  const { pathname } = useLocation();
   const other = theme === "dark" ? "light" : "dark";
   return (
     <>
@@ -29,10 +30,10 @@ export function Layout() {
           <span>Prompt2Policy</span>
         </Link>
         <nav aria-label="Pages">
-          {TABS.map(([to, name]) => (
-            <NavLink key={to} to={to}>
+          {TABS.map(([to, name, own]) => (
+            <Link key={to} to={to} aria-current={own.test(pathname) ? "page" : undefined}>
               {name}
-            </NavLink>
+            </Link>
           ))}
         </nav>
         <button

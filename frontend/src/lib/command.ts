@@ -21,7 +21,8 @@ const FLAGS: readonly (readonly [keyof StartRequest, string])[] = [
 
 /** Options that are on or off: field, flag without its dashes, and what the form calls it. */
 export const TOGGLES = [
-  ["videos", "videos", "Record evaluation videos"],
+  ["videos", "videos", "Draw the best policy when the verdict stands"],
+  ["train_full", "full", "Train on after a pass that holds on held-out seeds"],
   ["use_zoo_preset", "zoo-preset", "Train with the tuned preset of RL Baselines3 Zoo (longer runs)"],
   ["hp_tuning", "hp-tuning", "Revisions may change hyperparameters"],
   ["use_code_judge", "code-judge", "Judge by code"],
@@ -30,7 +31,7 @@ export const TOGGLES = [
   ["refined_initial_frame", "initial-frame", "Show the VLM the first frame with the bodies named"],
   ["motion_trail", "motion-trail", "Show the VLM the poses of the whole episode in one picture"],
 ] as const satisfies readonly (readonly [keyof StartRequest, string, string])[];
-export const OFF_UNLESS_ASKED: readonly string[] = ["use_zoo_preset", "motion_trail"];
+export const OFF_UNLESS_ASKED: readonly string[] = ["use_zoo_preset", "motion_trail", "train_full"];
 export const EFFORTS = ["off", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 /** The request without what was left open. */

@@ -17,10 +17,10 @@ test("numbers keep the digits that matter", () => {
 test("ticks of an axis can be told apart", () => {
   expect(ticks([0.001, 0.002, 0.003])).toEqual(["0.001", "0.002", "0.003"]);
   expect(ticks([0, 0.25, 0.5])).toEqual(["0.00", "0.25", "0.50"]);
-  expect(ticks([0, 500, 1000])).toEqual(["0", "500", "1k"]);
-  expect(ticks([3310, 3320, 3330])).toEqual(["3.31k", "3.32k", "3.33k"]);
-  expect(ticks([0, 500, 1000, 1500])).toEqual(["0", "500", "1k", "1.5k"]);
-  expect(ticks([1000, 1250.0000001])).toEqual(["1k", "1.25k"]);
+  expect(ticks([0, 500, 1000])).toEqual(["0", "500", "1,000"]);
+  expect(ticks([3310, 3320, 3330])).toEqual(["3,310", "3,320", "3,330"]);
+  expect(ticks([0, 500, 1000, 1500])).toEqual(["0", "500", "1,000", "1,500"]);
+  expect(ticks([0, 50_000, 100_000])).toEqual(["0", "50k", "100k"]);
   expect(ticks([-2, 0, 2])).toEqual(["-2", "0", "2"]);
 });
 

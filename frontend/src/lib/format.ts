@@ -16,7 +16,8 @@ export function sentence(text: string): string {
 }
 
 export function percent(value: number): string {
-  return `${Math.round(value * 100)} %`;
+  // 100 % is said of what is whole.
+  return `${value > 0.99 && value < 1 ? 99 : Math.round(value * 100)} %`;
 }
 
 export function number(value: number | null | undefined, digits = 3): string {
@@ -37,10 +38,15 @@ export function short(value: number, digits = 1): string {
 /** The numbers of an axis, with as many digits as tell them apart. */
 export function ticks(values: readonly number[]): string[] {
   const largest = Math.max(0, ...values.map(Math.abs));
-  if (largest >= 1000) return values.map((value) => short(value, 6));
+  if (largest >= 10_000) return values.map((value) => short(value, 6));
   let digits = 0;
   while (digits < 6 && values.some((value) => Math.abs(Number(value.toFixed(digits)) - value) > 1e-9)) digits += 1;
-  return values.map((value) => value.toFixed(digits));
+  return values.map((value) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+}
+
+/** 1 as "1 run", 2 as "2 runs". */
+export function counted(count: number, noun: string): string {
+  return `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 export function dollars(value: number): string {

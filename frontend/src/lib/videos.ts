@@ -9,6 +9,8 @@ export type Label = (typeof LABELS)[number];
 export interface Pane {
   title: string;
   url: string;
+  /** Else it is drawn when it is asked for. */
+  drawn?: boolean | undefined;
 }
 
 export interface Selection {
@@ -42,7 +44,7 @@ export function panes(iterations: readonly Iteration[], current: Iteration, want
 
 function pane(videos: readonly Video[], step: number, label: string, title: string): Pane[] {
   const found = videos.find((video) => video.step === step && video.label === label);
-  return found ? [{ title, url: found.url }] : [];
+  return found ? [{ title, url: found.url, drawn: found.drawn }] : [];
 }
 
 /** The iteration that stands for a session: its best, or else the newest that was judged, or the newest. */
@@ -64,12 +66,13 @@ export function clipOf(session: { best_iteration: number | null; phase: string; 
   const current = iterations.at(-1);
   const live = session.status === "running" && session.phase === "training";
   if (live && current) {
-    const video = newest(current.videos);
+    const video = newest(current.videos.filter((each) => each.drawn !== false));
     if (video) return { video, iteration: current.iteration, live };
   }
   const best = bestIteration(session, iterations);
-  const chosen = best?.videos.filter((video) => video.run_id === best.best_run_id && video.step === best.best_step) ?? [];
-  const video = newest(chosen) ?? newest(best?.videos ?? []);
+  const drawn = best?.videos.filter((video) => video.drawn !== false) ?? [];
+  const chosen = drawn.filter((video) => video.run_id === best.best_run_id && video.step === best.best_step);
+  const video = newest(chosen) ?? newest(drawn);
   return best && video ? { video, iteration: best.iteration, live: false } : null;
 }
 

@@ -8,12 +8,14 @@ import { Chart } from "../ui/Chart";
 import { Card, Meter, PageHeading, Problem } from "../ui/basics";
 import { Jobs, Nodes } from "./Scheduler";
 
-/** What this machine and the scheduler are doing, every two seconds. */
+/** The scheduler's jobs and nodes, and how busy this machine is. */
 export default function MonitorPage() {
   const { data, error } = useQuery(resourcesQuery);
   return (
     <>
-      <PageHeading title="Monitor" />
+      <PageHeading title="Jobs & nodes" />
+      <Jobs />
+      <Nodes />
       <Problem what="Could not load the machine status" error={error} />
       {data && (
         <div className="columns even">
@@ -22,8 +24,6 @@ export default function MonitorPage() {
         </div>
       )}
       <History />
-      <Jobs />
-      <Nodes />
     </>
   );
 }
@@ -35,9 +35,9 @@ function History() {
   const { data, error } = useQuery(resourceHistoryQuery);
   const { x, lines } = useMemo(() => historyOf(data ?? []), [data]);
   return (
-    <Card title="Last minutes">
+    <Card title="This machine, last minutes">
       <Problem what="Could not load the history" error={error} />
-      {x.length > 1 ? <Chart title="In use, %" x={x} xLabel="minutes, 0 is now" lines={lines} range={PERCENT} height={180} /> : <p className="muted">The server has just started: the lines begin in a few seconds.</p>}
+      {x.length > 1 ? <Chart title="In use, %" x={x} xLabel="minutes (now: 0)" lines={lines} range={PERCENT} height={180} /> : <p className="muted">The server has just started: the lines begin in a few seconds.</p>}
     </Card>
   );
 }

@@ -9,13 +9,22 @@ import { BACKENDS, filled, jobCommand, NODE_FIELDS, nodeOf } from "../lib/jobs";
 import { Card, Command, Empty, Problem, Scroll, Status } from "../ui/basics";
 import { ModelField, NumberField } from "../ui/fields";
 
-/** The scheduler's jobs, newest first. */
+/** The scheduler's jobs, newest first, and a form to submit one. */
 export function Jobs() {
   const { data: jobs, error } = useQuery(jobsQuery);
+  const [adding, setAdding] = useState(false);
   return (
-    <Card title="Jobs">
+    <Card
+      title="Jobs"
+      aside={
+        <button type="button" className="button small" aria-expanded={adding} onClick={() => setAdding(!adding)}>
+          {adding ? "Close" : "Submit a job"}
+        </button>
+      }
+    >
+      {adding && <JobForm />}
       <Problem what="Could not load the jobs" error={error} />
-      {jobs?.length === 0 && <Empty title="No jobs yet">Every session, benchmark and self-play run that is started here is one; <Link to="/benchmark">submit a job</Link> to choose its nodes.</Empty>}
+      {jobs?.length === 0 && <Empty title="No jobs yet">Every session, benchmark and self-play run that is started here is one.</Empty>}
       {jobs && jobs.length > 0 && (
         <Scroll label="Table of jobs">
           <table>
@@ -239,23 +248,7 @@ export function Placement({ nodes, backend, onNodes, onBackend }: PlacementProps
   );
 }
 
-/** A prompt as a job on nodes of one's choice. */
-export function SubmitJob() {
-  const [open, setOpen] = useState(false);
-  return (
-    <Card
-      title="Submit a job"
-      aside={
-        <button type="button" className="button small" aria-expanded={open} onClick={() => setOpen(!open)}>
-          {open ? "Close" : "New job"}
-        </button>
-      }
-    >
-      {open ? <JobForm /> : <p className="small-text muted">A session of one prompt, on nodes of your choice. All jobs are listed on the <Link to="/monitor">Monitor</Link> page.</p>}
-    </Card>
-  );
-}
-
+/** A session of one prompt as a job, on nodes of one's choice. */
 function JobForm() {
   const navigate = useNavigate();
   const { data: envs = [] } = useQuery(envsQuery);

@@ -64,11 +64,16 @@ function Sessions() {
     <section className="stack" aria-labelledby="sessions">
       <div className="row spread">
         <h2 id="sessions">Sessions{total > 0 && <span className="muted count"> {total.toLocaleString("en-US")}</span>}</h2>
-        {items.some((row) => row.video !== null) && (
-          <button type="button" className="button small" onClick={() => setPlaying(!playing)}>
-            {playing ? "Pause clips" : "Play clips"}
-          </button>
-        )}
+        <span className="row">
+          {items.some((row) => row.video !== null) && (
+            <button type="button" className="button small" onClick={() => setPlaying(!playing)}>
+              {playing ? "Pause clips" : "Play clips"}
+            </button>
+          )}
+          <Link to="/trash" className="small-text">
+            Trash
+          </Link>
+        </span>
       </div>
       {(items.length > 0 || filtered || params.has("cases")) && (
         <div className="row">

@@ -51,6 +51,38 @@ export function LazyVideo({ url, label, playing, poster }: LazyVideoProps) {
   );
 }
 
+/** A video, or what draws it: an episode that nobody has opened is only recorded. */
+function PaneVideo({ pane, onClick, onThere }: { pane: Pane; onClick: () => void; onThere: () => void }) {
+  const [asked, setAsked] = useState(pane.drawn !== false);
+  const [state, setState] = useState<"drawing" | "there" | "failed">(pane.drawn !== false ? "there" : "drawing");
+  if (!asked) {
+    return (
+      <button type="button" className="button" onClick={() => setAsked(true)}>
+        Draw this episode
+      </button>
+    );
+  }
+  return (
+    <>
+      <video
+        src={pane.url}
+        muted
+        playsInline
+        preload="metadata"
+        aria-label={pane.title}
+        onClick={onClick}
+        onError={() => setState("failed")}
+        onLoadedMetadata={() => {
+          setState("there");
+          onThere();
+        }}
+      />
+      {state === "drawing" && <p className="small-text muted">Drawing the recorded episode: some seconds.</p>}
+      {state === "failed" && <p className="small-text muted">It cannot be drawn on the server.</p>}
+    </>
+  );
+}
+
 const SPEEDS = [0.25, 0.5, 1, 2];
 const APART_S = 0.08;
 
@@ -113,15 +145,7 @@ export function SyncedPlayer({ panes, loop = false }: { panes: readonly Pane[]; 
       <div className="video-grid" ref={box}>
         {panes.map((pane) => (
           <figure key={pane.url}>
-            <video
-              src={pane.url}
-              muted
-              playsInline
-              preload="metadata"
-              aria-label={pane.title}
-              onClick={toggle}
-              onLoadedMetadata={() => setLength(leader()?.duration ?? 0)}
-            />
+            <PaneVideo pane={pane} onClick={toggle} onThere={() => setLength(leader()?.duration ?? 0)} />
             <figcaption className="row spread small-text">
               <span>{pane.title}</span>
               <a href={pane.url} download>

@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useId, useState } from "react";
+import { type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { isGone } from "../api/client";
 import type { Rate } from "../api/types";
 import { capitalized, percent, statusWord, tone } from "../lib/format";
@@ -91,12 +91,24 @@ export function Facts({ of }: { of: readonly (readonly [name: string, value: str
   );
 }
 
-/** Content that may be wider or longer than its place; it scrolls with the keys, too. */
+/** Content that may be wider or longer than its place; it scrolls with the keys, too, and says so where it is wider. */
 export function Scroll({ label, tall = false, children }: { label: string; tall?: boolean; children: ReactNode }) {
+  const box = useRef<HTMLDivElement>(null);
+  const [wide, setWide] = useState(false);
+  useEffect(() => {
+    const element = box.current;
+    if (element === null) return;
+    const observer = new ResizeObserver(() => setWide(element.scrollWidth > element.clientWidth + 1));
+    for (const each of [element, ...element.children]) observer.observe(each);
+    return () => observer.disconnect();
+  }, []);
   return (
-    <div className={tall ? "scroll tall" : "scroll"} tabIndex={0} role="group" aria-label={label}>
-      {children}
-    </div>
+    <>
+      {wide && <p className="small-text muted">Scroll sideways for more columns →</p>}
+      <div ref={box} className={tall ? "scroll tall" : "scroll"} tabIndex={0} role="group" aria-label={label}>
+        {children}
+      </div>
+    </>
   );
 }
 

@@ -30,7 +30,7 @@ from p2p.contracts import (
     LineageNode,
     RolloutJudgment,
 )
-from p2p.inference.agent_tools import truncated
+from p2p.inference.agent_tools import truncate_text
 from p2p.inference.question import Tool
 from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
@@ -63,7 +63,7 @@ def _as_text(
     @wraps(tool)
     def answer(self: SessionTools, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> str:
         try:
-            return truncated(tool(self, *args, **kwargs))
+            return truncate_text(tool(self, *args, **kwargs))
         except ToolMistake as mistake:
             return f"error: {mistake}"
 

@@ -259,7 +259,7 @@ def _run_reward(
         if policy is not None:
             policy.save(file)
         payload = {"config": config.model_dump(mode="json"), "code": code, "policy": str(file)}
-        sandbox = surroundings(config.engine, folder, config.device).sandbox(
+        sandbox = surroundings(config, folder).sandbox(
             folder, wall_seconds=240, stall_seconds=60, max_lines=MAX_LINES
         )
         try:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import FileResponse
 
-from p2p import __version__
 from p2p.api import (
     benchmarks,
     catalogue,
@@ -31,6 +30,7 @@ from p2p.api.state import AppState
 from p2p.scheduler.service import is_running
 from p2p.scheduler.store import Store, this_machine
 from p2p.settings import get_settings
+from p2p.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -55,9 +55,9 @@ PAGES = (
     "/self-play",
     "/self-play/{run}",
 )
-"""The page's own addresses: all of them are index.html, which looks at the address itself."""
+"""The page's own addresses: all of them are show_page.html, which looks at the address itself."""
 CACHED_FOR_EVER = "public, max-age=31536000, immutable"
-"""An asset has the digest of its content in its name."""
+"""An get_asset has the digest of its content in its name."""
 RECORDING = Path(__file__).parent / "demo.tar.xz"
 """Made by scripts/record_demo.py: the folders runs/ and outputs/."""
 page = APIRouter(include_in_schema=False)
@@ -85,7 +85,7 @@ def create_api(runs_dir: Path | None = None, outputs_dir: Path | None = None) ->
         responses=problems.DOCUMENTED,
     )
     problems.install(api)
-    api.add_exception_handler(404, _no_such_page)
+    api.add_exception_handler(404, _answer_not_found)
     for router in (*(module.router for module in ROUTES), page):
         api.include_router(router)
     return api
@@ -104,31 +104,31 @@ def create_app(
 
 
 @page.get("/assets/{name}")
-def asset(name: str) -> FileResponse:
+def get_asset(name: str) -> FileResponse:
     """A script, style or font of the page."""
     if name not in {path.name for path in (STATIC / "assets").iterdir()}:
         raise problems.NotFound(f"the page has no {name!r}: reload it")
     return FileResponse(STATIC / "assets" / name, headers={"Cache-Control": CACHED_FOR_EVER})
 
 
-def _index(status_code: int) -> FileResponse:
+def _send_index(status_code: int) -> FileResponse:
     return FileResponse(STATIC / "index.html", status_code, headers={"Cache-Control": "no-cache"})
 
 
-def index() -> FileResponse:
-    return _index(200)
+def show_page() -> FileResponse:
+    return _send_index(200)
 
 
-async def _no_such_page(request: Request, error: Exception) -> Response:
+async def _answer_not_found(request: Request, error: Exception) -> Response:
     """People get the page, which says so and where to go; scripts get what they always do."""
     is_visit = request.method == "GET" and "text/html" in request.headers.get("accept", "")
     if is_visit and not request.url.path.startswith("/api/"):
-        return _index(404)
+        return _send_index(404)
     return await problems.answer(request, error)
 
 
 for address in PAGES:
-    page.add_api_route(address, index)
+    page.add_api_route(address, show_page)
 
 
 def __getattr__(name: str) -> Guard:

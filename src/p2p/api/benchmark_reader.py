@@ -55,7 +55,7 @@ UNENDED = frozenset(_WAITS.values())
 
 @dataclass
 class _ReadBenchmark:
-    """What was read of a benchmark."""
+    """A benchmark as it was last read."""
 
     benchmark: Benchmark
     stamp: int | None
@@ -76,7 +76,7 @@ class BenchmarkReader:
         return sorted((name for name in names if BENCHMARK_ID.fullmatch(name)), reverse=True)
 
     def folder(self, benchmark_id: str) -> Path:
-        """Where it lies; raises NotFound."""
+        """The folder of a benchmark; raises NotFound."""
         folder = self.runs_dir / benchmark_id
         if (
             not BENCHMARK_ID.fullmatch(benchmark_id)
@@ -87,7 +87,7 @@ class BenchmarkReader:
         return folder
 
     def benchmark(self, benchmark_id: str) -> Benchmark:
-        """What it is benchmark of; raises NotFound."""
+        """The record of a benchmark; raises NotFound."""
         with self._lock:
             return self._open(benchmark_id, self.folder(benchmark_id)).benchmark
 
@@ -112,13 +112,19 @@ class BenchmarkReader:
                 _modified_at(folder / gate_folder(stage) / "gate.json")
                 for stage in range(len(benchmark.stages) - 1)
             )
-            reports = [self._report(kept, folder, case.number, gates) for case in benchmark.cases]
+            reports = [
+                self._read_report(kept, folder, case.number, gates) for case in benchmark.cases
+            ]
         return [
-            _case(benchmark, folder, report, runs.get(case_id(benchmark_id, report.case.number)))
+            _make_case(
+                benchmark, folder, report, runs.get(case_id(benchmark_id, report.case.number))
+            )
             for report in reports
         ]
 
-    def _report(self, kept: _ReadBenchmark, folder: Path, number: int, gates: Stamp) -> CaseReport:
+    def _read_report(
+        self, kept: _ReadBenchmark, folder: Path, number: int, gates: Stamp
+    ) -> CaseReport:
         there = _modified_at(case_record(folder, number).path)
         stamp = (there, _modified_at(truth_path(folder, number)), *gates)
         before, report = kept.cases.get(number, (None, None))
@@ -154,7 +160,7 @@ class BenchmarkReader:
             suite=benchmark.suite,
             mode=benchmark.mode,
             model=str(benchmark.options.get("model", "")),
-            state=_state(cases, summary, job),
+            state=_state_of(cases, summary, job),
             created_at=benchmark.created_at,
             counts=dict(Counter(case.state for case in cases)),
             cost_usd=sum(case.cost_usd for case in cases),
@@ -163,13 +169,14 @@ class BenchmarkReader:
             has_job=job is not None,
             benchmark=benchmark,
             stages=tuple(
-                _stage(benchmark, number, cases, summary) for number in range(len(benchmark.stages))
+                _make_stage(benchmark, number, cases, summary)
+                for number in range(len(benchmark.stages))
             ),
             **SessionRecord(folder).read_metadata().model_dump(),
         )
 
 
-def _case(
+def _make_case(
     benchmark: Benchmark, folder: Path, report: CaseReport, run: RunRow | None
 ) -> BenchmarkCase:
     number = report.case.number
@@ -192,7 +199,9 @@ def _case(
     )
 
 
-def _state(cases: Sequence[BenchmarkCase], summary: Findings, job: JobRow | None) -> BenchmarkState:
+def _state_of(
+    cases: Sequence[BenchmarkCase], summary: Findings, job: JobRow | None
+) -> BenchmarkState:
     if any(case.state in UNENDED for case in cases):
         return "queued" if job is not None and job.state == "pending" else "running"
     closed = _first_closed_stage(summary)
@@ -203,7 +212,7 @@ def _state(cases: Sequence[BenchmarkCase], summary: Findings, job: JobRow | None
     return "cancelled" if stopped else "incomplete"
 
 
-def _stage(
+def _make_stage(
     benchmark: Benchmark, number: int, cases: Sequence[BenchmarkCase], summary: Findings
 ) -> BenchmarkStage:
     mine = [case for case in cases if case.stage == number]

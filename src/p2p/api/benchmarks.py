@@ -41,7 +41,7 @@ from p2p.benchmark.suite import (
     OPTIONAL,
     REQUIRED,
     Case,
-    chosen,
+    filter_cases,
     load_suite,
     parse_suite,
     shipped_suites,
@@ -78,7 +78,7 @@ def shipped_cases(name: str) -> tuple[Case, ...]:
 @router.post("", status_code=201)
 def start_benchmark(state: State, body: StartBenchmarkRequest) -> StartBenchmarkResponse:
     """Start a suite: a session of each prompt, run by the scheduler, measured in the end."""
-    benchmark = _planned(state, body)
+    benchmark = _plan(state, body)
     start(benchmark, state.runs_dir, report=True)
     name = benchmark.benchmark_id
     return StartBenchmarkResponse(benchmark_id=name, job_id=name, cases=len(benchmark.cases))
@@ -86,8 +86,8 @@ def start_benchmark(state: State, body: StartBenchmarkRequest) -> StartBenchmark
 
 @router.post("/plan")
 def plan_benchmark(state: State, body: StartBenchmarkRequest) -> BenchmarkPlanResponse:
-    """What a suite would take in steps, time and money; nothing is started."""
-    benchmark = _planned(state, body)
+    """Estimate the steps, time and cost of a suite; nothing is started."""
+    benchmark = _plan(state, body)
     try:
         needed = workload(benchmark, parallel_prompts(benchmark, state.runs_dir))
     except InferenceError as error:
@@ -95,17 +95,17 @@ def plan_benchmark(state: State, body: StartBenchmarkRequest) -> BenchmarkPlanRe
     return BenchmarkPlanResponse(workload=needed, lines=needed.lines)
 
 
-def _planned(state: AppState, body: StartBenchmarkRequest) -> Benchmark:
+def _plan(state: AppState, body: StartBenchmarkRequest) -> Benchmark:
     try:
         nodes = fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores_per_run)
-        return plan(_cases(body), body.suite, body.with_models(), nodes)
+        return plan(_read_cases(body), body.suite, body.with_models(), nodes)
     except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(f"model, vlm_model: {error}") from error
     except ValueError as error:
         raise BadRequest(describe_errors(error)) from error
 
 
-def _cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
+def _read_cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
     if body.csv is not None:
         cases = parse_suite(body.csv, body.suite)
     elif body.suite in shipped_suites():  # a name, never a file of the server's machine
@@ -113,7 +113,7 @@ def _cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
     else:
         known = ", ".join(sorted(shipped_suites()))
         raise BadRequest(f"suite: there is no {body.suite!r}, only {known}")
-    return chosen(
+    return filter_cases(
         cases,
         envs=body.filter_envs,
         categories=body.filter_categories,
@@ -148,7 +148,7 @@ def show_benchmark(state: State, benchmark_id: str) -> BenchmarkRunDetail:
 
 @router.get("/{benchmark_id}/cases")
 def list_cases(state: State, benchmark_id: str) -> list[BenchmarkCase]:
-    """Its cases, by number."""
+    """The cases of a benchmark, by number."""
     with state.store() as store:
         return state.benchmarks.cases(benchmark_id, store)
 
@@ -181,14 +181,14 @@ def stop_benchmark(state: State, benchmark_id: str) -> StopBenchmarkResponse:
 @router.post("/{benchmark_id}/resume")
 def resume_benchmark(state: State, benchmark_id: str) -> ResumeBenchmarkResponse:
     """Resume the cases that have no verdict."""
-    runs = resume(_not_in_the_trash(state, benchmark_id), state.runs_dir)
+    runs = resume(_find_benchmark(state, benchmark_id), state.runs_dir)
     return ResumeBenchmarkResponse(benchmark_id=benchmark_id, runs=runs)
 
 
 @router.post("/{benchmark_id}/report", status_code=202)
 def make_benchmark_report(state: State, benchmark_id: str) -> ReportJob:
     """Measure the policies that are not measured yet, and write the report's files."""
-    job_id = ask_for_report(_not_in_the_trash(state, benchmark_id), state.runs_dir)
+    job_id = ask_for_report(_find_benchmark(state, benchmark_id), state.runs_dir)
     if job_id is None:
         raise WrongState(f"benchmark {benchmark_id} is being measured")
     return ReportJob(benchmark_id=benchmark_id, job_id=job_id)
@@ -204,7 +204,7 @@ def update_benchmark(
     return UpdateMetadataResponse(id=benchmark_id, **metadata.model_dump(exclude={"deleted_at"}))
 
 
-def _not_in_the_trash(state: AppState, benchmark_id: str) -> Benchmark:
+def _find_benchmark(state: AppState, benchmark_id: str) -> Benchmark:
     folder = state.benchmarks.folder(benchmark_id)
     if SessionRecord(folder).read_metadata().deleted_at is not None:
         raise WrongState(f"benchmark {benchmark_id} is in the trash: restore it first")

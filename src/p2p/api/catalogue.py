@@ -27,11 +27,11 @@ router = APIRouter(prefix="/api", tags=["catalogue"])
 @router.get("/envs")
 def list_envs() -> list[EnvInfo]:
     """The environments that run here."""
-    return list(_envs())
+    return list(_read_envs())
 
 
 @lru_cache(maxsize=1)
-def _envs() -> tuple[EnvInfo, ...]:
+def _read_envs() -> tuple[EnvInfo, ...]:
     from p2p.rewards import list_rewards
     from p2p.training.env_spec import get_env_spec, list_env_ids
 

@@ -77,13 +77,13 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        refused = self._refusal(scope)
+        refused = self._refuse(scope)
         if refused is not None:
             await refused(scope, receive, send_with_headers)
             return
-        await self.app(scope, _bounded(receive), send_with_headers)
+        await self.app(scope, _limit_body(receive), send_with_headers)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refuse(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host, length = headers.get("host", ""), headers.get("content-length", "0")
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
@@ -91,11 +91,11 @@ class Guard:
             return response(421, f"this server is not {name!r}: open it by {self.hosts[0]}")
         if not length.isdecimal() or len(length) > 18 or int(length) > MAX_BODY:
             return response(413, f"more than {MAX_BODY:,} bytes")
-        if opened := self._opened(scope, host):
+        if opened := self._exchange_token(scope, host):
             return opened
-        return self._not_allowed(scope, headers, host)
+        return self._check_access(scope, headers, host)
 
-    def _not_allowed(self, scope: Scope, headers: Headers, host: str) -> Response | None:
+    def _check_access(self, scope: Scope, headers: Headers, host: str) -> Response | None:
         if not scope["path"].startswith(self.protected):
             return None
         by_bearer = self._is_token(headers.get("authorization", "").removeprefix("Bearer "))
@@ -111,7 +111,7 @@ class Guard:
             return by_bearer or headers.get("sec-fetch-site") in ("same-origin", "none")
         return origin in self.origins or _netloc(origin) == host
 
-    def _opened(self, scope: Scope, host: str) -> Response | None:
+    def _exchange_token(self, scope: Scope, host: str) -> Response | None:
         """Change the token in an address for a cookie, so that it does not stay in the history."""
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if scope["method"] != "GET" or "token" not in query:
@@ -147,11 +147,11 @@ def _netloc(origin: str) -> str | None:
         return None
 
 
-def _bounded(receive: Receive) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     """The body, up to its limit, also where no length was said."""
     read = 0
 
-    async def bounded() -> Message:
+    async def receive_bounded() -> Message:
         nonlocal read
         message = await receive()
         read += len(message.get("body", b""))
@@ -159,7 +159,7 @@ def _bounded(receive: Receive) -> Receive:
             raise HTTPException(413, f"more than {MAX_BODY:,} bytes")
         return message
 
-    return bounded
+    return receive_bounded
 
 
 def new_token() -> str:

@@ -47,7 +47,7 @@ class SessionQuery(BaseModel):
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
     def select(self, entries: list[Entry]) -> list[Entry]:
-        """Those that match."""
+        """The entries that match the query."""
         row_equals = {name: getattr(self, name) for name in ("status", "env_id", "starred")}
         for name, value in row_equals.items():
             if value not in ("", None):

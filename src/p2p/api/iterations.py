@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,15 +27,18 @@ from p2p.records.summaries import IterationDetail, IterationSummary, RunHyperpar
 from p2p.session.labels import LabelledVideo, add_label, as_csv, compare, labelled_videos
 from p2p.session.publishing import rewrite_report
 from p2p.settings import resolve_session_dir
+from p2p.training.checkpoints import export_policy
+from p2p.training.policies.policy import PolicyFileError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 router = APIRouter(prefix="/api", tags=["iterations"])
+_DRAWING = threading.Lock()
 
 
-def file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
-    """For the documentation of a route that answers with a file."""
+def describe_file(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """Describe a route that answers with a file, for the API's document."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     return {200: {"description": "the file, or a part of it", "content": {media_type: binary}}}
 
@@ -50,7 +54,7 @@ def show_iteration(state: State, session_id: str, iteration_id: str) -> Iteratio
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/runs")
 def list_runs(state: State, session_id: str, iter_num: str) -> list[IterationRunEntry]:
-    """Its training runs."""
+    """The training runs of an iteration."""
     runs = state.view(session_id, iter_num).runs
     return [IterationRunEntry.model_validate(run) for run in runs]
 
@@ -80,7 +84,7 @@ def show_bands(
 
 @router.get("/sessions/{session_id}/hyperparameters")
 def list_hyperparameters(state: State, session_id: str) -> list[RunHyperparameters]:
-    """What each run of a session was trained with."""
+    """The hyperparameters of every run of a session."""
     iterations = SessionView(state.session(session_id)).iterations.values()
     return [
         RunHyperparameters(iteration=each.number, run_id=run.run_id, config=run.config)
@@ -93,35 +97,60 @@ def list_hyperparameters(state: State, session_id: str) -> list[RunHyperparamete
 @router.get(
     "/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/videos/{name}",
     response_class=FileResponse,
-    responses=file_of("video/mp4"),
+    responses=describe_file("video/mp4"),
 )
 def get_video(state: State, session_id: str, iter_num: str, run_id: str, name: str) -> FileResponse:
-    """A video; parts of it by `Range`."""
+    """A video, drawn now where that has not been done; parts of it by `Range`."""
     run = state.run(session_id, iter_num, run_id)
     if name not in run.video_filenames():
         raise NotFound(f"run {run_id} has no video {name!r}")
-    return file_answer(run.videos_dir / name, state.runs_dir, "video/mp4")
+    return send_file(_draw_if_absent(run.videos_dir / name), state.runs_dir, "video/mp4")
+
+
+def _draw_if_absent(path: Path) -> Path:
+    """The path of a video that is there; one after the other, or many would take every core."""
+    from p2p.training.video.rendering import VideoError, draw_video
+
+    if is_data(path):
+        return path
+    try:
+        with _DRAWING:
+            return draw_video(path)
+    except VideoError as error:
+        raise NotFound(str(error)) from error
 
 
 @router.get(
     "/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/policies/{step}",
     response_class=FileResponse,
-    responses=file_of("application/zip"),
+    responses=describe_file("application/zip"),
 )
 def get_policy(
     state: State, session_id: str, iter_num: str, run_id: str, step: PathNumber
 ) -> FileResponse:
     """A policy, as Stable-Baselines3 loads it."""
     run = state.run(session_id, iter_num, run_id)
-    path = run.checkpoints_dir / f"step_{step}" / "policy.zip"
+    path = _export_if_absent(run.checkpoints_dir / f"step_{step}" / "policy.zip", state.runs_dir)
     name = f"{session_id}_{run.iteration_id}_{step}.zip"
-    return file_answer(path, state.runs_dir, "application/zip", download_as=name)
+    return send_file(path, state.runs_dir, "application/zip", download_as=name)
+
+
+def _export_if_absent(path: Path, runs_dir: Path) -> Path:
+    """The path of a checkpoint's policy.zip, which is made now where that has not been done."""
+    step = path.parent.name.removeprefix("step_")
+    ours = path.resolve().is_relative_to(runs_dir.resolve()) and path.name == "policy.zip"
+    if is_data(path) or not ours or not step.isdecimal():
+        return path
+    try:
+        return export_policy(IterationRecord(path.parents[2]), int(step))
+    except (OSError, PolicyFileError) as error:
+        raise NotFound(f"there is no {path.name} of step {step}: {error}") from error
 
 
 @router.get(
     "/sessions/{session_id}/policy",
     response_class=FileResponse,
-    responses=file_of("application/zip"),
+    responses=describe_file("application/zip"),
 )
 def get_best_policy(state: State, session_id: str) -> FileResponse:
     """The policy that the session ended with."""
@@ -130,22 +159,22 @@ def get_best_policy(state: State, session_id: str) -> FileResponse:
     if result is None or result.policy is None:
         raise NotFound(f"session {session_id} has no policy yet")
     path = record.path / result.policy
-    path = path / "policy.zip" if path.is_dir() else path
-    return file_answer(path, state.runs_dir, "application/zip", download_as=f"{session_id}.zip")
+    path = _export_if_absent(path / "policy.zip" if path.is_dir() else path, state.runs_dir)
+    return send_file(path, state.runs_dir, "application/zip", download_as=f"{session_id}.zip")
 
 
 @router.get(
     "/sessions/{session_id}/report",
     response_class=FileResponse,
-    responses=file_of("text/markdown"),
+    responses=describe_file("text/markdown"),
 )
 def get_report(state: State, session_id: str) -> FileResponse:
     """report.md."""
     record = state.session(session_id)
-    return file_answer(record.report_path, state.runs_dir, "text/markdown; charset=utf-8")
+    return send_file(record.report_path, state.runs_dir, "text/markdown; charset=utf-8")
 
 
-def file_answer(
+def send_file(
     path: Path, runs_dir: Path, media_type: str, download_as: str | None = None
 ) -> FileResponse:
     """A file of ours; one behind a link, or outside of the runs folder, is not."""
@@ -162,7 +191,7 @@ def list_iterations(
     summaries = (
         IterationSummary.model_validate(view_of(run))
         for session_id in state.index.newest_with(limit=limit)
-        for iteration in _session(state, session_id).iteration_records()
+        for iteration in _open_session(state, session_id).iteration_records()
         for run in iteration.runs() or [iteration]
     )
     return list(islice(summaries, limit))
@@ -176,21 +205,21 @@ def show_newest_iteration(
     state: State, iteration_id: str, session_id: OfSession = ""
 ) -> IterationDetail:
     """An iteration or training run by its folder's name, which many sessions may have."""
-    return IterationDetail.model_validate(view_of(_newest(state, iteration_id, session_id)))
+    return IterationDetail.model_validate(view_of(_find_newest(state, iteration_id, session_id)))
 
 
 @router.get("/iterations/{iteration_id}/metrics")
 def show_newest_metrics(
     state: State, iteration_id: str, points: Points = 400, session_id: OfSession = ""
 ) -> RunMetricsResponse:
-    """Its curves; of an iteration of the loop those of its best run."""
-    record = _newest(state, iteration_id, session_id)
+    """The curves of a run; of an iteration, those of its best run."""
+    record = _find_newest(state, iteration_id, session_id)
     best = view_of(record).best_run
     path = best.record.scalars_path if best else record.scalars_path
     return state.metrics.run(iteration_id, path, points)
 
 
-def _newest(state: AppState, name: str, session_id: str) -> IterationRecord:
+def _find_newest(state: AppState, name: str, session_id: str) -> IterationRecord:
     for found in [session_id] if session_id else state.index.newest_with(name):
         session = state.session(found)
         for iteration in reversed(session.iteration_records()):
@@ -200,8 +229,8 @@ def _newest(state: AppState, name: str, session_id: str) -> IterationRecord:
     raise NotFound(f"there is no training run {name!r}")
 
 
-def _session(state: AppState, session_id: str) -> SessionRecord:
-    """One that the index knows."""
+def _open_session(state: AppState, session_id: str) -> SessionRecord:
+    """Open a session that the index has listed."""
     return SessionRecord(resolve_session_dir(session_id, state.runs_dir))
 
 
@@ -215,31 +244,32 @@ def list_labels(
     annotator: Annotated[str, Query(max_length=100, description="whose scores to show")] = "",
 ) -> LabelsResponse:
     """The videos to score, in an order and under names that say nothing of them."""
-    return _labels(session_id, state.session(session_id), annotator)
+    return _make_labels(session_id, state.session(session_id), annotator)
 
 
 @router.post("/sessions/{session_id}/labels", status_code=201)
 def save_label(state: State, session_id: str, body: LabelRequest) -> LabelsResponse:
     """Score a video; a score by the same annotator before is replaced."""
     record = state.session(session_id)
-    video = _video(record, body.video)
+    video = _find_video(record, body.video)
     try:
         add_label(record, video.path, body.score, body.annotator, body.note)
     except UnreadableError as error:
         raise WrongState(f"{record.labels.path.name} of {session_id}: {error}") from error
     rewrite_report(record)
-    return _labels(session_id, record, body.annotator)
+    return _make_labels(session_id, record, body.annotator)
 
 
 @router.get(
     "/sessions/{session_id}/labels/{video}/video",
     response_class=FileResponse,
-    responses=file_of("video/mp4"),
+    responses=describe_file("video/mp4"),
 )
 def get_blind_video(state: State, session_id: str, video: str) -> FileResponse:
     """A video to score; parts of it by `Range`."""
     record = state.session(session_id)
-    return file_answer(record.path / _video(record, video).path, state.runs_dir, "video/mp4")
+    path = _draw_if_absent(record.path / _find_video(record, video).path)
+    return send_file(path, state.runs_dir, "video/mp4")
 
 
 @router.get(
@@ -253,14 +283,14 @@ def get_labels_csv(state: State, session_id: str) -> PlainTextResponse:
     return PlainTextResponse(text, media_type="text/csv")
 
 
-def _video(record: SessionRecord, video_id: str) -> LabelledVideo:
+def _find_video(record: SessionRecord, video_id: str) -> LabelledVideo:
     for video in labelled_videos(SessionView(record)):
         if video.video_id == video_id:
             return video
     raise NotFound(f"session {record.session_id} has no video {video_id!r} to score")
 
 
-def _labels(session_id: str, record: SessionRecord, annotator: str) -> LabelsResponse:
+def _make_labels(session_id: str, record: SessionRecord, annotator: str) -> LabelsResponse:
     view = SessionView(record)
     comparison = compare(view)
     return LabelsResponse(

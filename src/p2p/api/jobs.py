@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from p2p.api.problems import BadRequest, NotFound, Unavailable
+from p2p.api.problems import NotFound, Unavailable
 from p2p.api.schemas import (
     ChangedRuns,
     JobDetail,
@@ -20,12 +20,11 @@ from p2p.api.schemas import (
     SubmitJobRequest,
     fields_of,
 )
+from p2p.api.sessions import submit_session
 from p2p.api.state import AppState, State
 from p2p.benchmark.running import fitting_nodes
-from p2p.contracts import describe_errors
-from p2p.inference.question import InferenceError
 from p2p.scheduler.backends import BackendError, make_backend
-from p2p.scheduler.controllers import session_job
+from p2p.scheduler.controllers import JobOptions
 from p2p.scheduler.job_files import read_output
 from p2p.scheduler.records import JobRow, NodeConfig
 from p2p.scheduler.service import ensure_scheduler
@@ -51,25 +50,19 @@ def list_jobs(
 @router.post("/jobs", status_code=201)
 def submit_job(state: State, body: SubmitJobRequest) -> StartSessionResponse:
     """Submit a session to nodes of your choice; it runs as soon as there is room."""
-    try:
+
+    def read_options() -> JobOptions:
         nodes = fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores)
-        options = body.job_options(nodes=nodes)
-        job = session_job(body, state.runs_dir, options)
-    except InferenceError as error:  # an unknown model, or a missing key
-        raise BadRequest(str(error)) from error
-    except ValueError as error:
-        raise BadRequest(describe_errors(error)) from error
-    with state.store() as store:
-        store.submit(job)
-    ensure_scheduler(state.runs_dir)
-    return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
+        return body.job_options(nodes=nodes)
+
+    return submit_session(state, body, read_options)
 
 
 @router.get("/jobs/{job_id}", response_model=JobDetail)
 def show_job(state: State, job_id: str) -> dict[str, Any]:
     """A job and its runs."""
     with state.store() as store:
-        job, runs = _job(store, job_id), store.runs(job_id)
+        job, runs = _find_job(store, job_id), store.runs(job_id)
     own = {"nodes": job.nodes, "max_parallel": job.max_parallel, "runs": runs}
     return fields_of(JobSummary, job) | own
 
@@ -86,7 +79,7 @@ def show_log(
         int | None, Query(ge=0, le=1 << 50, description="in bytes; else the end of it")
     ] = None,
 ) -> JobLog:
-    """What a run wrote; on another node, as far as it was copied back or can be fetched."""
+    """The output of a run; from another node, as far as it can be fetched."""
     with state.store() as store:
         run = store.run(run_id)
         if run is None or run.job_id != job_id:
@@ -117,25 +110,25 @@ def show_log(
 @router.post("/jobs/{job_id}/cancel")
 def cancel_job(state: State, job_id: str) -> ChangedRuns:
     """Cancel the runs that have not ended."""
-    return _change(state, job_id, Store.cancel)
+    return _change_runs(state, job_id, Store.cancel)
 
 
 @router.post("/jobs/{job_id}/retry")
 def retry_job(state: State, job_id: str) -> ChangedRuns:
     """Run again what failed, was cancelled or skipped."""
-    return _change(state, job_id, Store.retry)
+    return _change_runs(state, job_id, Store.retry)
 
 
-def _change(state: AppState, job_id: str, change: Callable[[Store, str], int]) -> ChangedRuns:
+def _change_runs(state: AppState, job_id: str, change: Callable[[Store, str], int]) -> ChangedRuns:
     with state.store() as store:
-        _job(store, job_id)
+        _find_job(store, job_id)
         runs = change(store, job_id)
     if runs:
         ensure_scheduler(state.runs_dir)
     return ChangedRuns(job_id=job_id, runs=runs)
 
 
-def _job(store: Store, job_id: str) -> JobRow:
+def _find_job(store: Store, job_id: str) -> JobRow:
     job = store.job(job_id)
     if job is None:
         raise NotFound(f"there is no job {job_id!r}")
@@ -159,7 +152,7 @@ def list_nodes(state: State) -> list[NodeStatus]:
 @router.post("/nodes", status_code=201)
 def add_node(state: State, node: NodeConfig) -> NodeConfig:
     """Add a node; nothing runs there before a job asks for it."""
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.add_node(node)
     return node
 
@@ -184,7 +177,7 @@ async def check_node(state: State, node_id: str) -> NodeCheck:
 @router.delete("/nodes/{node_id}")
 def remove_node(state: State, node_id: str) -> NodeCheck:
     """Remove a node; refused while there are runs on it."""
-    with state.store() as store:
+    with state.store(make=True) as store:
         if store.node(node_id) is None:
             raise NotFound(f"there is no node {node_id!r}")
         store.remove_node(node_id)

@@ -55,7 +55,7 @@ def stream(messages: AsyncIterator[Message]) -> EventSourceResponse:
 
 
 class _Subject:
-    """What is watched: its parts as they were at the last look."""
+    """A watched subject: its parts as they were at the last look."""
 
     def __init__(self, look: Callable[[], Stamps]) -> None:
         self.stamps: Stamps = {}

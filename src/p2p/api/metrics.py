@@ -42,7 +42,7 @@ _EVALUATION: TypeAdapter[EvalResult] = TypeAdapter(EvalResult)
 
 @dataclass
 class _Curve:
-    """What has been read of a run's metrics file: a column for each metric, NaN where it has none.
+    """The metrics file of a run, as far as it was read: a column each, NaN where it has no value.
 
     A list of lines would take ten times the memory, and every question would go through all of it.
     """
@@ -53,7 +53,7 @@ class _Curve:
     evaluations: list[EvalResult] = field(default_factory=list)
 
     def positions(self, axis: Axis) -> NDArray[np.float64]:
-        """Where its lines stand on an axis; empty where it does not say."""
+        """The positions of its lines on an axis; empty where the file has none."""
         # Copies: an array that numpy looks into cannot grow.
         if axis == "steps":
             return np.array(self.steps, dtype=np.float64)

@@ -109,10 +109,10 @@ async def analyze(
     task = asyncio.create_task(analysis)
     _analyses[key] = task
     task.add_done_callback(lambda _: _analyses.pop(key))
-    return stream(_progress(record, task, last.seq if last else 0))
+    return stream(_report_progress(record, task, last.seq if last else 0))
 
 
-async def _progress(
+async def _report_progress(
     record: SessionRecord, task: asyncio.Task[SessionAnalysis], seen: int
 ) -> AsyncIterator[Message]:
     yield _message("status", message="analysing the session")
@@ -121,7 +121,7 @@ async def _progress(
         for event in await asyncio.to_thread(read_events, record.events_path, after_seq=seen):
             seen = event.seq
             if event.event.startswith("llm."):
-                yield _message("status", message=_status(event))
+                yield _message("status", message=_describe_call(event))
     try:
         analysis = task.result()
     except (InferenceError, AskingCancelled, ValueError, OSError) as error:
@@ -130,7 +130,7 @@ async def _progress(
     yield {"event": "analysis", "data": analysis.model_dump_json()}
 
 
-def _status(event: Event) -> str:
+def _describe_call(event: Event) -> str:
     return f"{event.data.get('model', 'the model')} {EVENT_TEXTS.get(event.event, 'failed')}"
 
 
@@ -146,13 +146,13 @@ class _Reply(Record):
 def vlm_status() -> VlmStatusResponse:
     """Which model judges from video, and whether its server can be reached; asks it nothing."""
     try:
-        model = _vlm(None)
+        model = _choose_vlm(None)
     except (WrongState, InferenceError) as error:
         return VlmStatusResponse(
             configured=False, model=get_settings().vlm_model, message=str(error)
         )
     provider, _ = split_model(model)
-    reachable = _reachable(provider) if PROVIDERS[provider].local else None
+    reachable = _is_reachable(provider) if PROVIDERS[provider].local else None
     message = "" if reachable is not False else f"no server answers for {provider}"
     return VlmStatusResponse(
         configured=True, model=model, provider=provider, reachable=reachable, message=message
@@ -175,12 +175,12 @@ def vlm_tags() -> VlmTags:
 @router.post("/vlm/api/chat", tags=["vlm"])
 def vlm_chat(state: State, body: VlmChatRequest) -> VlmChatResponse:
     """Ask the VLM; it may cost something."""
-    model = _vlm(body.model)
+    model = _choose_vlm(body.model)
     system = [message.content for message in body.messages if message.role == "system"]
     parts: list[str | Media] = []
     for message in body.messages:
         if message.role != "system":
-            parts += [f"{message.role}: {message.content}", *map(_image, message.images)]
+            parts += [f"{message.role}: {message.content}", *map(_read_image, message.images)]
     folder = state.runs_dir / VLM_CHATS
     budget = allowance(folder, model, body.budget_usd)
     question = Question(
@@ -194,7 +194,7 @@ def vlm_chat(state: State, body: VlmChatRequest) -> VlmChatResponse:
     return VlmChatResponse(model=answer.model, created_at=utc_now(), message=turn)
 
 
-def _vlm(name: str | None) -> str:
+def _choose_vlm(name: str | None) -> str:
     """The full name of the model to ask; raises WrongState or an InferenceError."""
     name = name or get_settings().vlm_model
     if not name:
@@ -203,7 +203,7 @@ def _vlm(name: str | None) -> str:
     return choose_model(name)
 
 
-def _image(text: str) -> Media:
+def _read_image(text: str) -> Media:
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -214,7 +214,7 @@ def _image(text: str) -> Media:
     raise BadRequest("messages.images: neither a JPEG nor a PNG file")
 
 
-def _reachable(provider: str) -> bool:
+def _is_reachable(provider: str) -> bool:
     settings = get_settings()
     address = (settings.vllm_host, settings.vllm_port)
     if provider == "ollama":

@@ -58,13 +58,13 @@ class Problem(Exception):
 
 
 class NotFound(Problem):
-    """What is asked for does not exist."""
+    """The resource does not exist."""
 
     status = 404
 
 
 class WrongState(Problem):
-    """It exists, but this cannot be done to it now."""
+    """The state of the resource does not allow the request."""
 
     status = 409
 
@@ -97,7 +97,7 @@ def response(status: int, detail: str, **more: Any) -> JSONResponse:
             "type": "about:blank",
             "title": HTTPStatus(status).phrase,
             "status": status,
-            "detail": _writable(redact(detail)[:LONGEST_DETAIL]),
+            "detail": _replace_half_characters(redact(detail)[:LONGEST_DETAIL]),
             **more,
         },
         status_code=status,
@@ -105,7 +105,7 @@ def response(status: int, detail: str, **more: Any) -> JSONResponse:
     )
 
 
-def _writable(text: str) -> str:
+def _replace_half_characters(text: str) -> str:
     """The text, a question mark for every half of a character that a request had."""
     return text.encode(errors="replace").decode()
 
@@ -118,8 +118,8 @@ async def answer(_: Request, error: Exception) -> JSONResponse:
             status, detail = error.status, str(error)
         case RequestValidationError():
             fields = [
-                {"field": _writable(".".join(map(str, item["loc"]))),
-                 "message": _writable(item["msg"])}
+                {"field": _replace_half_characters(".".join(map(str, item["loc"]))),
+                 "message": _replace_half_characters(item["msg"])}
                 for item in error.errors()
             ]  # fmt: skip
             detail = "; ".join(f"{item['field']}: {item['message']}" for item in fields)

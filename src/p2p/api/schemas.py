@@ -135,7 +135,7 @@ class StartSessionResponse(Record):
 
 
 class ResumeRequest(ResumeOptions):
-    """What may be different when a session resumes, as for `p2p resume`."""
+    """The options that may change when a session resumes, as for `p2p resume`."""
 
 
 class TunableSetting(Record):
@@ -157,7 +157,7 @@ class RewardCheckRequest(Record):
 
 
 class RewardCheckResponse(CheckReport):
-    """What `p2p check` says of it."""
+    """The report of `p2p check`."""
 
     fit: bool
     """Whether it can be trained on."""
@@ -314,7 +314,7 @@ class JobDetail(JobSummary):
 
 
 class JobLog(Record):
-    """What an attempt at a run wrote, or a part of it."""
+    """The output of an attempt at a run, or a part of it."""
 
     run_id: str
     attempt: int
@@ -424,7 +424,7 @@ class SuiteInfo(Record):
 
 
 class BenchmarkOptionsResponse(Record):
-    """What a benchmark can be started with."""
+    """The choices of the form that starts a benchmark."""
 
     suites: tuple[SuiteInfo, ...]
     modes: tuple[Mode, ...]
@@ -454,7 +454,7 @@ class StartBenchmarkResponse(Record):
 
 
 class BenchmarkPlanResponse(Record):
-    """What a benchmark would take."""
+    """The estimate for a benchmark."""
 
     workload: Workload
     lines: tuple[str, ...]
@@ -485,7 +485,7 @@ GameKind = Literal["train", "eval"]
 
 
 class SelfPlayOptions(Record):
-    """What a self-play run can be started with here."""
+    """The choices of the form that starts a self-play run."""
 
     missing: str = ""
     """What has to be installed first."""

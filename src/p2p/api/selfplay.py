@@ -33,7 +33,7 @@ from p2p.contracts import describe_errors
 from p2p.files import lines_backward, parse_line
 from p2p.scheduler.controllers import JobOptions, selfplay_job
 from p2p.scheduler.service import ensure_scheduler
-from unstable.commands import UsageError, require_selfplay
+from unstable.config import ConfigError, require_selfplay
 from unstable.dashboard import View
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
         jobs = {job.job_id: job.state for job in store.jobs(1000, prefix=JOB_PREFIX)}
     rows = []
     for folder in state.selfplay_dirs:
-        for path in _runs_below(folder):
+        for path in _find_runs(folder):
             status = RunFolder(path).seen_status()
             job_state = jobs.get(path.name) if path.parent == state.runs_dir else None
-            config = _asked(path)
+            config = _read_config(path)
             asked = status or config
             begun = path / METRICS if (path / METRICS).is_file() else path / "config.json"
             rows.append(
@@ -76,7 +76,7 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
                     run_id=str(path.relative_to(folder)).replace("/", SEPARATOR),
                     name=config.name if config else path.name,
                     job_id=path.name if job_state else None,
-                    status=status.status if status else _waiting(job_state),
+                    status=status.status if status else _describe_job_state(job_state),
                     step=status.step if status else 0,
                     updates=asked.updates if asked else None,
                     message=status.message if status else "",
@@ -86,9 +86,8 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
     return sorted(rows, key=lambda row: row.changed_at, reverse=True)
 
 
-def _asked(path: Path) -> RunConfig | None:
-    """What a run was asked to do; None: its file is of another version, or broken."""
-    from unstable.config import ConfigError
+def _read_config(path: Path) -> RunConfig | None:
+    """The configuration of a run; None where its file is of another version, or broken."""
     from unstable.run import RunFolder
 
     try:
@@ -97,7 +96,7 @@ def _asked(path: Path) -> RunConfig | None:
         return None
 
 
-def _waiting(job_state: str | None) -> str:
+def _describe_job_state(job_state: str | None) -> str:
     """The status of a run that has not said anything yet."""
     return {None: "", "pending": "queued", "running": "starting"}.get(job_state, job_state or "")
 
@@ -107,20 +106,20 @@ def selfplay_options() -> SelfPlayOptions:
     """The games, opponents and models of a run that is started here."""
     try:
         require_selfplay()
-    except UsageError as error:
+    except ConfigError as error:
         return SelfPlayOptions(missing=str(error))
     from unstable.games.players import FIRST_CHECKPOINT, PLAYERS
 
     return SelfPlayOptions(
-        games=_playable(), opponents=(*PLAYERS, FIRST_CHECKPOINT), models=("tiny", "smollm2")
+        games=_list_games(), opponents=(*PLAYERS, FIRST_CHECKPOINT), models=("tiny", "smollm2")
     )
 
 
 @lru_cache(maxsize=1)
-def _playable() -> tuple[str, ...]:
-    from unstable.games.players import learnable_game_ids
+def _list_games() -> tuple[str, ...]:
+    from unstable.games.players import list_learnable_game_ids
 
-    return tuple(learnable_game_ids())
+    return tuple(list_learnable_game_ids())
 
 
 @router.post("/selfplay", status_code=201)
@@ -136,8 +135,8 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
         if opponent not in options.opponents:
             known = ", ".join(options.opponents)
             raise BadRequest(f"opponents: {opponent!r} is none of {known}; others: unstable train")
-    from unstable.config import ConfigError, load_config, recipe
-    from unstable.run.parts import check, with_games
+    from unstable.config import load_config, recipe
+    from unstable.run.parts import check, replace_games
 
     # The recipe's name is that of its game.
     name = "-".join(env_id.split("-")[0].lower() for env_id in body.games)[:NAME_LENGTH]
@@ -149,7 +148,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
             recipe(body.model),
             **{field: value for field, value in changes.items() if value is not None},
         )
-        config = with_games(config, body.games, body.opponents)
+        config = replace_games(config, body.games, body.opponents)
         nodes = fitting_nodes(state.runs_dir, body.nodes, None, body.cores)
         check(config)
     except ConfigError as error:
@@ -159,7 +158,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
     title = f"self-play: {', '.join(env_id for env_id, _, _ in config.games.train)}"
     job_options = JobOptions(cores=body.cores, gpus=body.gpus, nodes=nodes, title=title[:200])
     job = selfplay_job(config, state.runs_dir, job_options)
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.submit(job)
     ensure_scheduler(state.runs_dir)
     return StartSelfPlayResponse(run_id=job.runs[0].folder, job_id=job.job_id)
@@ -168,7 +167,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
 @router.post("/selfplay/{run_id}/stop")
 def stop_selfplay(state: State, run_id: str) -> ChangedRuns:
     """Cancel the job of a run; its checkpoints stay."""
-    path = _find(state.selfplay_dirs, run_id)
+    path = _find_run(state.selfplay_dirs, run_id)
     with state.store() as store:
         job = store.job(path.name) if path.parent == state.runs_dir else None
         runs = store.cancel(path.name) if job else 0
@@ -186,7 +185,7 @@ def show_selfplay(state: State, run_id: str) -> View:
     from unstable.dashboard import SourceError
     from unstable.dashboard.sources import INTERFACE, METRICS, RunFiles
 
-    path = _find(state.selfplay_dirs, run_id)
+    path = _find_run(state.selfplay_dirs, run_id)
     with _lock:  # a source remembers how far it has read
         source = _sources.pop(path, None)
         try:
@@ -204,7 +203,7 @@ def show_selfplay(state: State, run_id: str) -> View:
 
 
 def _with_job_state(state: AppState, path: Path, view: View) -> View:
-    """Of a run that has not begun to write: its status, or its job's, and what was asked for."""
+    """Complete the view of a run that has not begun to write with its job's state."""
     from unstable.run import RunFolder
 
     if view.status:
@@ -212,11 +211,11 @@ def _with_job_state(state: AppState, path: Path, view: View) -> View:
     status = RunFolder(path).seen_status()
     with state.store() as store:
         job = store.job(path.name) if path.parent == state.runs_dir else None
-    config = _asked(path)
+    config = _read_config(path)
     return replace(
         view,
         run_name=config.name if config else view.run_name,
-        status=status.status if status else _waiting(job.state if job else None),
+        status=status.status if status else _describe_job_state(job.state if job else None),
         updates=config.updates if config else None,
         message=status.message if status else "",
     )
@@ -231,14 +230,14 @@ def list_selfplay_games(
     older_than: Annotated[str | None, Query(description="the last game of a page")] = None,
 ) -> list[GameRow]:
     """Games that can be stepped through, newest first."""
-    lines = _game_lines(_find(state.selfplay_dirs, run_id), kind)
+    lines = _read_game_lines(_find_run(state.selfplay_dirs, run_id), kind)
     if older_than is not None:
         for line in lines:
-            if _may_be(line, older_than):
+            if _may_contain(line, older_than):
                 break
     rows: list[GameRow] = []
     for line in lines:
-        game = _game(line)
+        game = _read_game(line)
         if game is not None:
             rows.append(GameRow(**fields_of(GameRow, game)))
         if len(rows) == limit:
@@ -249,14 +248,14 @@ def list_selfplay_games(
 @router.get("/selfplay/{run_id}/games/{game_id}")
 def show_selfplay_game(state: State, run_id: str, game_id: str) -> GameDetail:
     """A game, move by move."""
-    for line in _game_lines(_find(state.selfplay_dirs, run_id), game_id.partition("-")[0]):
-        game = _game(line) if _may_be(line, game_id) else None
+    for line in _read_game_lines(_find_run(state.selfplay_dirs, run_id), game_id.partition("-")[0]):
+        game = _read_game(line) if _may_contain(line, game_id) else None
         if game is not None and game.id == game_id:
             return game
     raise NotFound(f"the run has no game {game_id!r}; only the newest are kept")
 
 
-def _runs_below(folder: Path) -> list[Path]:
+def _find_runs(folder: Path) -> list[Path]:
     """Folders with a run's files, a few levels down; links are not followed."""
     found: list[Path] = []
     level = [folder] if folder.is_dir() else []
@@ -273,7 +272,7 @@ def _runs_below(folder: Path) -> list[Path]:
     return found
 
 
-def _find(folders: tuple[Path, ...], run_id: str) -> Path:
+def _find_run(folders: tuple[Path, ...], run_id: str) -> Path:
     parts = run_id.split(SEPARATOR)
     sound = all(part and part[0] != "." and not set(part) & set("/\\\0") for part in parts)
     for folder in folders if sound else ():
@@ -287,8 +286,8 @@ def _find(folders: tuple[Path, ...], run_id: str) -> Path:
     raise NotFound(f"there is no self-play run {run_id!r}")
 
 
-def _game_lines(folder: Path, kind: str) -> Iterator[bytes]:
-    """Of the newest file, then of the one before it."""
+def _read_game_lines(folder: Path, kind: str) -> Iterator[bytes]:
+    """The lines of the games files, the newest first."""
     from unstable.writers import FOLDER, file_names
 
     if kind not in ("train", "eval"):
@@ -299,19 +298,19 @@ def _game_lines(folder: Path, kind: str) -> Iterator[bytes]:
             yield from lines_backward(path)
 
 
-def _may_be(line: bytes, game_id: str) -> bool:
+def _may_contain(line: bytes, game_id: str) -> bool:
     """Whether it may be this game: to parse all lines on the way would take long."""
     return f'"{game_id}"'.encode() in line
 
 
-def _game(line: bytes) -> GameDetail | None:
-    from unstable.writers import whole
+def _read_game(line: bytes) -> GameDetail | None:
+    from unstable.writers import restore_observations
 
     record: dict[str, Any] | None = parse_line(line)
     if record is None:
         return None
     try:
-        moves = whole(record)["moves"]
+        moves = restore_observations(record)["moves"]
         return GameDetail.model_validate(
             {
                 **record,

@@ -6,7 +6,7 @@ Each is a job of the scheduler, and outlives this server.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -48,6 +48,7 @@ from p2p.contracts import (
 from p2p.event_log import read_event, read_events
 from p2p.files import read_model
 from p2p.inference.question import InferenceError
+from p2p.records.formatting import describe_evidence
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
@@ -57,7 +58,7 @@ from p2p.records.time_left import session_left
 from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import cancel_run_in, ensure_scheduler
-from p2p.session.request import ResumeOptions, command_line, minutes_to_resume
+from p2p.session.request import ResumeOptions, SessionRequest, command_line, minutes_to_resume
 from p2p.session.start import open_config
 from p2p.session.steering import (
     NotPending,
@@ -90,14 +91,21 @@ def list_sessions(state: State, query: Annotated[SessionQuery, Query()]) -> Resp
 @router.post("/sessions", status_code=201)
 def start_session(state: State, wanted: StartSessionRequest) -> StartSessionResponse:
     """Start a session; it runs as soon as there is room."""
-    job_options = JobOptions(priority=wanted.priority, title=wanted.prompt[:200])
+    title = wanted.prompt[:200]
+    return submit_session(state, wanted, lambda: JobOptions(priority=wanted.priority, title=title))
+
+
+def submit_session(
+    state: AppState, wanted: SessionRequest, read_options: Callable[[], JobOptions]
+) -> StartSessionResponse:
+    """Make a session and hand it to the scheduler; raises BadRequest for one that cannot be."""
     try:
-        job = session_job(wanted, state.runs_dir, job_options)
+        job = session_job(wanted, state.runs_dir, read_options())
     except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(str(error)) from error
     except ValueError as error:
         raise BadRequest(describe_errors(error)) from error
-    with state.store() as store:
+    with state.store(make=True) as store:
         store.submit(job)
     ensure_scheduler(state.runs_dir)
     return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
@@ -123,7 +131,7 @@ def resume_session(
     changes.check_models()  # before anything is changed
     try:
         open_config(record, changes, resume=True)
-        with state.store() as store:
+        with state.store(make=True) as store:
             taken = {job.job_id for job in store.jobs(prefix=session_id)}
             number = next(n for n in range(2, 10_000) if f"{session_id}.{n}" not in taken)
             run = session_run(record, state.runs_dir, JobOptions(), run_id=f"{session_id}.{number}")
@@ -174,6 +182,7 @@ def list_loop_iterations(state: State, session_id: str) -> list[LoopIterationSum
             update={
                 "changes": changes.get(each.number, ""),
                 "verdict": verdict_sentence(session, each),
+                "evidence": describe_evidence(each),
                 "unverified": session.outcome_of(each) == "unverified",
             }
         )
@@ -213,7 +222,7 @@ def _cancel_run(state: AppState, record: SessionRecord) -> bool:
 def steer_session(state: State, session_id: str, body: SteerRequest) -> SteeringOrder:
     """Give feedback: the session takes it up when the current iteration ends."""
     record = state.session(session_id)
-    train = _train_config(record)
+    train = _read_train_config(record)
     if not any(value not in (None, "", {}) for value in body.model_dump().values()):
         raise BadRequest("nothing to change: set pause, remark, score, criteria, reward_code, ...")
     try:
@@ -251,11 +260,11 @@ def withdraw(state: State, session_id: str, number: PathNumber) -> SteeringOrder
 @router.get("/sessions/{session_id}/settings")
 def list_settings(state: State, session_id: str) -> list[TunableSetting]:
     """The hyperparameters that feedback may set, and what they are now."""
-    now = _train_config(state.session(session_id))
+    now = _read_train_config(state.session(session_id))
     return [
         TunableSetting(
             name=name,
-            kind=_kind(name),
+            kind=_kind_of_setting(name),
             value=now.model_dump(mode="json")[name],
             low=TUNABLE_BOUNDS.get(name, (None, None))[0],
             high=TUNABLE_BOUNDS.get(name, (None, None))[1],
@@ -264,7 +273,7 @@ def list_settings(state: State, session_id: str) -> list[TunableSetting]:
     ]
 
 
-def _kind(name: str) -> Literal["number", "integer", "boolean", "layers"]:
+def _kind_of_setting(name: str) -> Literal["number", "integer", "boolean", "layers"]:
     field = TrainConfig.model_json_schema()["properties"][name]
     kind = field.get("type") or field["anyOf"][0]["type"]
     kinds: dict[str, Literal["number", "integer", "boolean", "layers"]] = {
@@ -273,8 +282,8 @@ def _kind(name: str) -> Literal["number", "integer", "boolean", "layers"]:
     return kinds.get(kind, "number")
 
 
-def _train_config(record: SessionRecord) -> TrainConfig:
-    """What the last iteration is trained with, or the first one will be."""
+def _read_train_config(record: SessionRecord) -> TrainConfig:
+    """The configuration of the last iteration, or that of the first one before it begins."""
     view = SessionView(record)
     if view.config is None:
         raise WrongState(f"{record.session_id} is a training run: it has no next iteration")
@@ -285,7 +294,7 @@ def _train_config(record: SessionRecord) -> TrainConfig:
 def check_session_reward(state: State, session_id: str, body: RewardCheckRequest) -> Response:
     """Run a reward in the sandbox on the session's environment, as `p2p check` does."""
     record = state.session(session_id)
-    train, env_id = _train_config(record), SessionView(record).env_id
+    train, env_id = _read_train_config(record), SessionView(record).env_id
     if not env_id:
         raise WrongState(f"{session_id} has not chosen its environment yet")
     if not _checking.acquire(blocking=False):

@@ -140,9 +140,9 @@ class AppState:
             pause_s = max(REFRESH_S, IDLE_SHARE * (time.monotonic() - began))
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
-        """The scheduler's store: opened for a request, as another process would."""
-        store = Store(self.runs_dir)
+    def store(self, *, make: bool = False) -> Iterator[Store]:
+        """The scheduler's store, opened for a request; without `make`, an absent one stays so."""
+        store = Store(self.runs_dir, make=make)
         try:
             yield store
         finally:

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api", tags=["trash"])
 
 @router.get("/trash")
 def list_trash(state: State) -> list[TrashItem]:
-    """What is in the trash, the latest first."""
+    """List the trash, the latest first."""
     found, _ = state.index.find(SessionQuery(limit=500), deleted=True)
     items = [
         TrashItem(
@@ -58,7 +58,7 @@ def trash_session(state: State, session_id: str) -> StopResponse:
 @router.delete("/benchmarks/{benchmark_id}")
 def trash_benchmark(state: State, benchmark_id: str) -> StopResponse:
     """Move it and its cases to the trash; it can be restored."""
-    record = _benchmark(state, benchmark_id)
+    record = _find_benchmark(state, benchmark_id)
     with state.store() as store:
         if any(case.state in UNENDED for case in state.benchmarks.cases(benchmark_id, store)):
             raise WrongState(f"benchmark {benchmark_id} is running: stop it first")
@@ -68,21 +68,23 @@ def trash_benchmark(state: State, benchmark_id: str) -> StopResponse:
 @router.post("/sessions/{session_id}/restore")
 def restore_session(state: State, session_id: str) -> StopResponse:
     """Take it out of the trash."""
-    return _mark(state, _trashed(state.session(session_id), session_id), session_id, "restored")
+    return _mark(
+        state, _check_trashed(state.session(session_id), session_id), session_id, "restored"
+    )
 
 
 @router.post("/benchmarks/{benchmark_id}/restore")
 def restore_benchmark(state: State, benchmark_id: str) -> StopResponse:
     """Take it out of the trash."""
-    record = _trashed(_benchmark(state, benchmark_id), benchmark_id)
+    record = _check_trashed(_find_benchmark(state, benchmark_id), benchmark_id)
     return _mark(state, record, benchmark_id, "restored")
 
 
 @router.delete("/trash/{entity_id}")
 def remove_for_good(state: State, entity_id: str) -> StopResponse:
     """Delete it from the disk; only what is in the trash."""
-    find = _benchmark if BENCHMARK_ID.fullmatch(entity_id) else AppState.session
-    record = _trashed(find(state, entity_id), entity_id)
+    find = _find_benchmark if BENCHMARK_ID.fullmatch(entity_id) else AppState.session
+    record = _check_trashed(find(state, entity_id), entity_id)
     # Renamed first: half a session must never look like a whole one.
     doomed = state.runs_dir / f".removed-{secrets.token_hex(8)}"
     record.path.rename(doomed)
@@ -91,11 +93,11 @@ def remove_for_good(state: State, entity_id: str) -> StopResponse:
     return StopResponse(id=entity_id, status="removed")
 
 
-def _benchmark(state: AppState, benchmark_id: str) -> SessionRecord:
+def _find_benchmark(state: AppState, benchmark_id: str) -> SessionRecord:
     return SessionRecord(state.benchmarks.folder(benchmark_id))
 
 
-def _trashed(record: SessionRecord, entity_id: str) -> SessionRecord:
+def _check_trashed(record: SessionRecord, entity_id: str) -> SessionRecord:
     if record.read_metadata().deleted_at is None:
         raise WrongState(f"{entity_id} is not in the trash")
     return record

@@ -35,7 +35,7 @@ from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Criterion, Intent, Record
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
-from p2p.session.iteration_runner import FIRST_CONFIRMATION_BLOCK
+from p2p.session.early_stop import FIRST_CONFIRMATION_BLOCK
 from p2p.training.checkpoints import checkpoint_dir
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import spec_for
@@ -57,7 +57,7 @@ RUNS = "iter_1"
 
 @dataclass(frozen=True)
 class Attack:
-    """One way to be paid for the criteria."""
+    """A reward that pays for the criteria and nothing else."""
 
     name: str
     """As its folder is called."""
@@ -67,7 +67,7 @@ class Attack:
 
 
 class AttackResult(Record):
-    """What came of one training: one row of a table."""
+    """The result of one training: a row of the table."""
 
     env_id: str
     prompt: str

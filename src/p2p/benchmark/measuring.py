@@ -75,7 +75,7 @@ class TruthResult(Record):
 
 
 def truth_path(folder: Path, number: int) -> Path:
-    """Where the measurement of a case lies, in the benchmark's folder."""
+    """The file of a case's measurement, in the benchmark's folder."""
     return folder / "truth" / f"case{number}.json"
 
 
@@ -131,7 +131,7 @@ def measure(
 
 
 def ground_truth(session: Path) -> TruthResult | None:
-    """What was measured of a session that is a case of a benchmark; None: nothing, or no case."""
+    """The measurement of a session that is a case of a benchmark, or None."""
     name = re.fullmatch(r"case(\d+)", session.name)
     benchmark = read_benchmark(session.parent) if name else None
     if name is None or benchmark is None:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from p2p import __version__
 from p2p.benchmark.records import (
     FILE,
     Benchmark,
@@ -33,6 +32,7 @@ from p2p.scheduler.records import BackendName, Id, JobSpec, RunSpec
 from p2p.session.request import SessionOptions, loop_config
 from p2p.session.start import create_session
 from p2p.validation import Flag
+from p2p.version import __version__
 
 WHERE_RESULTS_ARE = "local"
 """The node of a gate: it looks at all cases of a stage, which only the scheduler's machine has."""
@@ -100,7 +100,7 @@ class BenchmarkRequest(SessionOptions):
     ] = None
 
     def options(self) -> dict[str, Any]:
-        """What is given of the options of each session."""
+        """The options of each session that are set."""
         own = {"num_envs": self.num_envs, "side_info": self.side_info}
         options = {"videos": True, **super().options(), **own}
         del options["cores_per_run"]  # of a prompt
@@ -118,7 +118,7 @@ def plan(
     for env_id in dict.fromkeys(case.env_id for case in cases):
         loop_config(env_id, **settings)
     staged = request.mode == "staged"
-    stages = in_stages(cases, request.num_stages) if staged else (tuple(cases),)
+    stages = split_into_stages(cases, request.num_stages) if staged else (tuple(cases),)
     return Benchmark(
         benchmark_id=new_benchmark_id(),
         suite=suite,
@@ -136,7 +136,7 @@ def plan(
 
 
 class Workload(Record):
-    """What a benchmark will take.
+    """The estimate for a benchmark.
 
     Of two numbers, the first is if all prompts pass in their first iteration, the second if all
     use up their iterations.
@@ -158,7 +158,7 @@ class Workload(Record):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people, each below 80 characters."""
+        """The estimate in words, a line each, below 80 characters."""
         least, most = (f"{steps / 1e6:.3g}" for steps in self.steps)
         short, long = (duration(minutes) for minutes in self.minutes)
         plural = "" if self.parallel == 1 else "s"
@@ -189,7 +189,7 @@ TOKENS_PER_ITERATION = 80_000, 15_000
 
 
 def workload(benchmark: Benchmark, parallel: int) -> Workload:
-    """What it will take with so many prompts at a time."""
+    """Estimate a benchmark that runs so many prompts at a time."""
     loops = [loop_config(case.env_id, **benchmark.options) for case in benchmark.cases]
     first = loops[0]
     runs = len(first.configs) * len(first.seeds)
@@ -224,7 +224,7 @@ def duration(minutes: float) -> str:
     return f"{hours} h {rest:02} min" if hours else f"{max(1, rest)} min"
 
 
-def in_stages(cases: Sequence[Case], num_stages: int) -> tuple[tuple[Case, ...], ...]:
+def split_into_stages(cases: Sequence[Case], num_stages: int) -> tuple[tuple[Case, ...], ...]:
     """Every case once, in at most `num_stages` stages whose sizes differ by at most one.
 
     Difficulties are spread evenly over the stages, and environments take turns inside each
@@ -232,23 +232,23 @@ def in_stages(cases: Sequence[Case], num_stages: int) -> tuple[tuple[Case, ...],
     """
     if num_stages < 1:
         raise field_error("num_stages", f"{num_stages} is too few: at least one is needed")
-    ordered = _fair_order(cases)
+    ordered = _interleave_cases(cases)
     stages = min(num_stages, len(ordered))
     bounds = [len(ordered) * number // stages for number in range(stages + 1)]
     return tuple(tuple(ordered[a:b]) for a, b in pairwise(bounds))
 
 
-def _fair_order(cases: Sequence[Case]) -> list[Case]:
+def _interleave_cases(cases: Sequence[Case]) -> list[Case]:
     placed: list[tuple[float, int, Case]] = []
     for rank, difficulty in enumerate(DIFFICULTIES):
         mine = [case for case in cases if case.difficulty == difficulty]
         # Each difficulty begins with another environment, else a stage has one in all three.
-        group = _by_turns(mine, first=rank / len(DIFFICULTIES))
+        group = _alternate_environments(mine, first=rank / len(DIFFICULTIES))
         placed += [((i + 0.5) / len(group), rank, case) for i, case in enumerate(group)]
     return [case for *_, case in sorted(placed, key=lambda item: item[:2])]
 
 
-def _by_turns(cases: Sequence[Case], first: float) -> list[Case]:
+def _alternate_environments(cases: Sequence[Case], first: float) -> list[Case]:
     by_env: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         by_env[case.env_id].append(case)
@@ -302,10 +302,10 @@ def job_of(benchmark: Benchmark, runs_dir: Path, *, report: bool = False) -> Job
             for number in numbers
         ]
         if stage + 1 < len(benchmark.stages):
-            runs.append(_gate_run(benchmark, stage))
+            runs.append(_make_gate_run(benchmark, stage))
             opened_by = (gate_id(name, stage),)
     if report:
-        runs.append(report_run(name, report_id(name), after=tuple(run.run_id for run in runs)))
+        runs.append(make_report_run(name, report_id(name), after=tuple(run.run_id for run in runs)))
     return JobSpec(
         job_id=name,
         kind="benchmark",
@@ -317,7 +317,7 @@ def job_of(benchmark: Benchmark, runs_dir: Path, *, report: bool = False) -> Job
     )
 
 
-def _gate_run(benchmark: Benchmark, stage: int) -> RunSpec:
+def _make_gate_run(benchmark: Benchmark, stage: int) -> RunSpec:
     name = benchmark.benchmark_id
     return RunSpec(
         run_id=gate_id(name, stage),
@@ -331,7 +331,7 @@ def _gate_run(benchmark: Benchmark, stage: int) -> RunSpec:
     )
 
 
-def report_run(benchmark_id: str, run_id: str, after: tuple[str, ...] = ()) -> RunSpec:
+def make_report_run(benchmark_id: str, run_id: str, after: tuple[str, ...] = ()) -> RunSpec:
     """The run that measures what is not measured yet and writes the report."""
     return RunSpec(
         run_id=run_id,

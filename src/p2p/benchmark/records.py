@@ -50,7 +50,7 @@ class Benchmark(Record):
     """Of this package, when it was made."""
 
     @model_validator(mode="after")
-    def _every_case_is_in_a_stage(self) -> Benchmark:
+    def _check_stages(self) -> Benchmark:
         staged = sorted(number for stage in self.stages for number in stage)
         if staged != sorted(case.number for case in self.cases) or not all(self.stages):
             raise ValueError("stages: every case must be in one of them, once")
@@ -139,7 +139,7 @@ def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
         stage=stage,
         status=view.status,
         outcome=outcome,
-        message=_why_not(folder, stage) if outcome == "not_run" else message,
+        message=_explain_not_run(folder, stage) if outcome == "not_run" else message,
         iterations=len(view.iterations),
         score=view.best_score,
         unchecked_words=view.unchecked_words,
@@ -155,7 +155,7 @@ def live_score(record: SessionRecord) -> float | None:
     return max((score for score in last if score is not None), default=None)
 
 
-def _why_not(folder: Path, stage: int) -> str:
+def _explain_not_run(folder: Path, stage: int) -> str:
     for earlier in range(stage):
         gate = read_gate(folder, earlier)
         if gate is not None and not gate.passed:

@@ -41,7 +41,7 @@ _MARKDOWN = re.compile(r"([\\|`*_<>\[\]])")
 
 
 class Rate(Record):
-    """So many of so many, with the 95 % interval by Wilson."""
+    """A pass rate, with its 95 % interval by Wilson."""
 
     passed: int
     total: int
@@ -51,7 +51,7 @@ class Rate(Record):
 
 
 class CaseReport(Record):
-    """One prompt."""
+    """The result of one prompt."""
 
     case: Case
     stage: int
@@ -144,7 +144,7 @@ class Agreement(Record):
 
 
 class Findings(Record):
-    """What the cases together say."""
+    """The numbers over all cases."""
 
     overall: Group
     by_env: tuple[Group, ...]
@@ -180,11 +180,11 @@ def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) ->
     """Count."""
     gates = (read_gate(folder, stage) for stage in range(len(benchmark.stages) - 1))
     return Findings(
-        overall=_group("all", cases),
-        by_env=_groups(cases, lambda case: case.env_id),
-        by_category=_groups(cases, lambda case: case.category),
-        by_difficulty=_groups(cases, lambda case: case.difficulty, DIFFICULTIES),
-        agreement=_agreement(cases),
+        overall=_make_group("all", cases),
+        by_env=_group_by(cases, lambda case: case.env_id),
+        by_category=_group_by(cases, lambda case: case.category),
+        by_difficulty=_group_by(cases, lambda case: case.difficulty, DIFFICULTIES),
+        agreement=_compare_verdicts(cases),
         gates=tuple(gate for gate in gates if gate is not None),
     )
 
@@ -220,15 +220,15 @@ def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseRepo
     )
 
 
-def _groups(
+def _group_by(
     cases: Sequence[CaseReport], key: Callable[[Case], str], order: Sequence[str] = ()
 ) -> tuple[Group, ...]:
     there = {key(each.case) for each in cases}
     names = [name for name in order if name in there] or sorted(there)
-    return tuple(_group(name, [c for c in cases if key(c.case) == name]) for name in names)
+    return tuple(_make_group(name, [c for c in cases if key(c.case) == name]) for name in names)
 
 
-def _group(name: str, cases: Sequence[CaseReport]) -> Group:
+def _make_group(name: str, cases: Sequence[CaseReport]) -> Group:
     finished = [case for case in cases if case.finished]
     true = [case.truly_passed for case in finished if case.truly_passed is not None]
     scores = [case.score for case in finished if case.score is not None]
@@ -241,11 +241,11 @@ def _group(name: str, cases: Sequence[CaseReport]) -> Group:
         cases=len(cases),
         finished=len(finished),
         errors=sum(case.outcome == "error" for case in finished),
-        judged=_rate([case.outcome == "passed" for case in finished]),
+        judged=_make_rate([case.outcome == "passed" for case in finished]),
         unverified=sum(case.outcome == "unverified" for case in finished),
         false_passes=sum(case.disputed and case.outcome == "passed" for case in finished),
         false_fails=sum(case.disputed and case.outcome != "passed" for case in finished),
-        true=_rate(true),
+        true=_make_rate(true),
         mean_score=mean(scores) if scores else None,
         iterations=mean([case.iterations for case in finished]),
         minutes=mean([case.minutes for case in finished]),
@@ -254,7 +254,7 @@ def _group(name: str, cases: Sequence[CaseReport]) -> Group:
     )
 
 
-def _rate(passed: Sequence[bool]) -> Rate:
+def _make_rate(passed: Sequence[bool]) -> Rate:
     count, total = sum(passed), len(passed)
     if not total:
         return Rate(passed=0, total=0, rate=None, low=None, high=None)
@@ -263,7 +263,7 @@ def _rate(passed: Sequence[bool]) -> Rate:
     return Rate(passed=count, total=total, rate=share, low=min(share, low), high=max(share, high))
 
 
-def _agreement(cases: Sequence[CaseReport]) -> Agreement:
+def _compare_verdicts(cases: Sequence[CaseReport]) -> Agreement:
     measured = [(case, case.truth) for case in cases if case.finished and case.truth is not None]
     compared = [(case, truth) for case, truth in measured if case.outcome != "unverified"]
     wrong = [(case, truth) for case, truth in compared if case.disputed]
@@ -307,16 +307,16 @@ def rate(value: Rate) -> str:
     return f"{value.passed} of {value.total}, {value.rate:.0%} {interval}"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
 
-def _money(value: float) -> str:
+def _format_cost(value: float) -> str:
     return f"${value:.4f}" if value else "$0"
 
 
-def _truth(case: CaseReport) -> str:
-    """What was measured, and whether that is enough."""
+def _format_truth(case: CaseReport) -> str:
+    """The measurement, and whether it meets the threshold."""
     if case.truth is None:
         return case.truth_note or ("no policy" if case.truly_passed is False else NOTHING)
     return case.truth.text
@@ -326,7 +326,7 @@ Columns = Mapping[str, Callable[[Any], str]]
 COSTS: Columns = {
     "minutes": lambda row: f"{row.minutes:.1f}",
     "tokens": lambda row: f"{row.tokens:,.0f}",
-    "cost": lambda row: _money(row.cost_usd),
+    "cost": lambda row: _format_cost(row.cost_usd),
 }
 GROUP_COLUMNS: Columns = {
     "": lambda group: group.name,
@@ -338,14 +338,14 @@ GROUP_COLUMNS: Columns = {
     "false passes": lambda group: str(group.false_passes),
     "false fails": lambda group: str(group.false_fails),
     "errors": lambda group: str(group.errors),
-    "mean score": lambda group: _number(group.mean_score),
+    "mean score": lambda group: _format_number(group.mean_score),
     "iterations": lambda group: f"{group.iterations:.1f}",
     **COSTS,
 }
 CARD: Columns = {
-    "score": lambda case: _number(case.score),
+    "score": lambda case: _format_number(case.score),
     "not checked": lambda case: ", ".join(case.unchecked_words) or NOTHING,
-    "ground truth": _truth,
+    "ground truth": _format_truth,
     "iterations": lambda case: str(case.iterations),
     **COSTS,
 }
@@ -360,87 +360,17 @@ CASE_COLUMNS: Columns = {
 }
 
 
-def _about(report: BenchmarkReport) -> list[str]:
-    """What was run, and how to read it."""
-    benchmark = report.benchmark
-    options = [f"{name} {value}" for name, value in benchmark.options.items() if value != ""]
-    stages = (
-        f"{len(benchmark.stages)} stages, each after a mean score of {benchmark.gate_threshold:g}"
-        if benchmark.mode == "staged"
-        else "flat"
-    )
-    return [
-        (
-            f"{len(benchmark.cases)} prompts of {benchmark.suite}, {stages}; "
-            f"options: {', '.join(options) or 'defaults'}."
-        ),
-        (
-            "A pass is the session's own: every hard criterion is met on held-out seeds, and every "
-            "word of the prompt is measured. The ground truth is "
-            "a measurement on the simulator that knows nothing of the judges: the mean over ten "
-            "further episodes of the final policy, in plain Gymnasium."
-        ),
-        (
-            "Unverified: the judges passed it, but no criterion measures some words of the "
-            "prompt. It does not count as passed, and is not compared with the ground truth."
-        ),
-        (
-            "Rates are over prompts whose session finished, with the 95 % interval by Wilson. A "
-            "session that ended with an error counts as not passed and has a column of its own. "
-            "Minutes are of the session's own processes."
-        ),
-    ]
-
-
 def agreement(report: BenchmarkReport) -> list[str]:
     """Judge against ground truth."""
-    counts = report.agreement
-    if not counts.compared:
-        return ["No prompt has both a verdict and a measurement yet."]
-    correlation = "There are too few different values for a rank correlation."
-    if counts.rank_correlation is not None:
-        correlation = (
-            "Rank correlation (Spearman) of the judge's score with the share of the threshold "
-            f"that is attained: {counts.rank_correlation:.2f} over {counts.correlated} prompts."
-        )
-    false_passes = _names(report, counts.false_passes)
-    false_fails = _names(report, counts.false_fails)
-    return [
-        f"Judge and ground truth agree on {counts.agreed} of {counts.compared} prompts.",
-        correlation,
-        f"False passes (the judge passed, the ground truth is missed): {false_passes}.",
-        f"False fails (the ground truth is met, the judge did not pass): {false_fails}.",
-        f"Unverified: {_names(report, counts.unverified)}.",
-    ]
+    return _write_lines("agreement", report)
 
 
-def _names(report: BenchmarkReport, numbers: Sequence[int]) -> str:
-    cases = {each.case.number: each.case for each in report.cases}
-    names = [f"{cases[n].env_id} {cases[n].instruction!r}" for n in numbers]
-    return f"{len(names)}" + (f" ({'; '.join(names)})" if names else "")
-
-
-def _without_a_verdict(report: BenchmarkReport) -> list[str]:
-    """Cases that do not count, and why; and errors, which do."""
-    return [
-        f"{each.case.env_id} {each.case.instruction!r}: {OUTCOMES[each.outcome]}"
-        + (f" ({' '.join(each.message.split())[:300]})" if each.message else "")
-        for each in report.cases
-        if each.outcome in ("error", "unfinished", "not_run")
-    ]
-
-
-def _gates(report: BenchmarkReport) -> list[str]:
-    lines = []
-    for gate in report.gates:
-        verdict = "the next one began" if gate.passed else "no further stage was started"
-        missing = ", ".join(f"case {number}" for number in gate.missing)
-        lines.append(
-            f"stage {gate.stage + 1}: mean score {gate.mean_score:.2f} of {len(gate.scores)} "
-            f"prompts, threshold {gate.threshold:g}: {verdict}"
-            + (f"; without a score, counted as 0: {missing}" if missing else "")
-        )
-    return lines
+def _write_lines(part: str, report: BenchmarkReport) -> list[str]:
+    """The lines of a part of the report that is told in words."""
+    text = _environment().get_template("report.text.jinja")
+    macros = text.make_module({"outcomes": OUTCOMES})
+    lines = str(getattr(macros, part)(report)).splitlines()
+    return [line for line in lines if line]
 
 
 # --- report.md and report.html --------------------------------------------------------------------
@@ -465,17 +395,25 @@ def page(report: BenchmarkReport) -> str:
     return _render("report.html.jinja", report)
 
 
-def _render(template: str, report: BenchmarkReport) -> str:
-    """Everything that a user, a model or another machine wrote is escaped."""
+def _environment(*, escape: bool = False) -> Environment:
     environment = Environment(
         loader=PackageLoader("p2p.benchmark", "."),
-        autoescape=template.endswith(".html.jinja"),
+        autoescape=escape,  # noqa: S701 - of the pages, one alone is HTML
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"plain": _plain, "link": lambda path: "./" + quote(path)}
+    environment.filters |= {
+        "plain": _escape_markdown, "line": _join_lines, "repr": repr,
+        "link": lambda path: "./" + quote(path),
+    }  # fmt: skip
+    return environment
+
+
+def _render(template: str, report: BenchmarkReport) -> str:
+    """Everything that a user, a model or another machine wrote is escaped."""
+    environment = _environment(escape=template.endswith(".html.jinja"))
     groups = (
         ("All", [report.overall]),
         ("By difficulty", report.by_difficulty),
@@ -484,24 +422,28 @@ def _render(template: str, report: BenchmarkReport) -> str:
     )
     lists = (
         ("Judge and ground truth", agreement(report)),
-        ("Gates", _gates(report)),
-        ("Without a verdict", _without_a_verdict(report)),
+        ("Gates", _write_lines("gates", report)),
+        ("Without a verdict", _write_lines("without_a_verdict", report)),
     )
     return environment.get_template(template).render(
         report=report,
-        about=_about(report),
+        about=_write_lines("about", report),
         groups=[(title, rows) for title, rows in groups if rows],
         lists=[(title, lines) for title, lines in lists if lines],
         group_columns=GROUP_COLUMNS,
         case_columns=CASE_COLUMNS,
         card=CARD,
         outcomes=OUTCOMES,
-        number=_number,
+        number=_format_number,
         size=260,
         margin=34,
     )
 
 
-def _plain(value: str) -> str:
+def _escape_markdown(value: str) -> str:
     """Text that means nothing to Markdown and stays on its line."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(value.split()))
+    return _MARKDOWN.sub(r"\\\1", _join_lines(value))
+
+
+def _join_lines(value: object) -> str:
+    return " ".join(str(value).split())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from p2p.benchmark.planning import REPORT_FOLDER, job_of, prepare, report_run
+from p2p.benchmark.planning import REPORT_FOLDER, job_of, make_report_run, prepare
 from p2p.benchmark.records import (
     JUDGED,
     Benchmark,
@@ -41,7 +41,7 @@ def start(benchmark: Benchmark, runs_dir: Path, *, report: bool = False) -> Path
 
 
 def resume(benchmark: Benchmark, runs_dir: Path) -> int:
-    """Let all cases without a verdict go on; returns how many runs are begun again.
+    """Resume all cases without a verdict; returns how many runs begin again.
 
     What runs or waits already is left alone, and so is a case that was judged.
     """
@@ -52,7 +52,7 @@ def resume(benchmark: Benchmark, runs_dir: Path) -> int:
             store.submit(job_of(benchmark, runs_dir))
         states = run_states(store, benchmark)
         wanted = [
-            name for name in _without_a_verdict(benchmark, folder)
+            name for name in _list_unjudged_runs(benchmark, folder)
             if name in states and states[name] in ENDED and states[name] != "succeeded"
         ]  # fmt: skip
         if wanted:
@@ -61,7 +61,7 @@ def resume(benchmark: Benchmark, runs_dir: Path) -> int:
     return again
 
 
-def _without_a_verdict(benchmark: Benchmark, folder: Path) -> list[str]:
+def _list_unjudged_runs(benchmark: Benchmark, folder: Path) -> list[str]:
     """Runs of cases that nobody judged to the end; gates and report: they look again for free."""
     name = benchmark.benchmark_id
     cases = [
@@ -74,14 +74,14 @@ def _without_a_verdict(benchmark: Benchmark, folder: Path) -> list[str]:
 
 
 def ask_for_report(benchmark: Benchmark, runs_dir: Path) -> str | None:
-    """Let the scheduler measure what is not measured yet; returns the job, None if one does now."""
+    """Submit a job that measures and reports; None where one is at work."""
     name = benchmark.benchmark_id
     with closing(Store(runs_dir)) as store:
         if store.run_in(f"{name}/{REPORT_FOLDER}") is not None:
             return None
         used = {job.job_id for job in store.jobs(prefix=report_id(name))}
         run_id = next(n for k in count(2) if (n := f"{report_id(name)}.{k}") not in used)
-        run = report_run(name, run_id)
+        run = make_report_run(name, run_id)
         store.submit(one_run_job("command", run, JobOptions(title=f"report of {name}")))
     ensure_scheduler(runs_dir)
     return run_id
@@ -114,7 +114,7 @@ class CaseNow:
 
 
 def run_states(store: Store, benchmark: Benchmark) -> dict[str, RunState]:
-    """Where the scheduler is with each run."""
+    """The scheduler's state of each run."""
     return {run.run_id: run.state for run in store.runs(benchmark.benchmark_id)}
 
 

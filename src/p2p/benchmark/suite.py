@@ -85,12 +85,12 @@ def load_suite(name_or_file: str) -> tuple[Case, ...]:
 
 def parse_suite(text: str, name: str) -> tuple[Case, ...]:
     """The prompts in a CSV text; `name` stands in the messages. Raises SuiteError."""
-    rows, problems = _rows(text, name)
+    rows, problems = _read_rows(text, name)
     first: dict[tuple[str, str], int] = {}
     cases: list[Case] = []
     for line, cells in rows:
         prompt = (cells["env_id"], " ".join(cells["instruction"].split()))
-        mistakes = _mistakes(cells)
+        mistakes = _find_mistakes(cells)
         if first.setdefault(prompt, line) != line:
             mistakes.append(f"column instruction: the same prompt as in line {first[prompt]}")
         values = {column: cell for column, cell in cells.items() if cell or column in REQUIRED}
@@ -106,7 +106,7 @@ def parse_suite(text: str, name: str) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _rows(text: str, name: str) -> tuple[list[tuple[int, dict[str, str]]], list[str]]:
+def _read_rows(text: str, name: str) -> tuple[list[tuple[int, dict[str, str]]], list[str]]:
     """The rows that have a cell for each column, and what is wrong with the others."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows, problems = [], []
@@ -136,17 +136,17 @@ def _check_header(header: Sequence[str], name: str) -> None:
     twice = sorted({column for column in header if header.count(column) > 1})
     wrong = [
         *(f"the column {column} is missing" for column in missing),
-        *(f"there is no column {column!r}{_hint(column, allowed)}" for column in unknown),
+        *(f"there is no column {column!r}{_suggest(column, allowed)}" for column in unknown),
         *(f"the column {column} is there twice" for column in twice),
     ]
     if wrong:
         raise SuiteError(f"{name}, line 1: {'; '.join(wrong)}. Columns: {','.join(allowed)}")
 
 
-def _mistakes(cells: dict[str, str]) -> list[str]:
-    """What is wrong with a row, beside what a Case checks itself."""
+def _find_mistakes(cells: dict[str, str]) -> list[str]:
+    """The mistakes of a row beside those that Case finds."""
     env_id, name = cells["env_id"], cells["truth"]
-    bodies, truth, mistakes = _bodies(env_id), TRUTHS.get(name), []
+    bodies, truth, mistakes = _read_bodies(env_id), TRUTHS.get(name), []
     if isinstance(bodies, str):
         mistakes.append(f"column env_id: {bodies}")
     elif truth is not None and (missing := [body for body in truth.needs if body not in bodies]):
@@ -155,14 +155,14 @@ def _mistakes(cells: dict[str, str]) -> list[str]:
     if name in LEGGED and not is_engine(engine_of(env_id)):
         mistakes.append(f"column truth: {name} is for robots of an engine, such as mjlab's")
     if name and truth is None:
-        mistakes.append(f"column truth: there is no {name!r}{_hint(name, TRUTHS)}")
+        mistakes.append(f"column truth: there is no {name!r}{_suggest(name, TRUTHS)}")
     if bool(name) != bool(cells["threshold"]):
         mistakes.append("column threshold: it goes with a truth, and a truth with it")
     return mistakes
 
 
 @lru_cache(maxsize=64)
-def _bodies(env_id: str) -> tuple[str, ...] | str:
+def _read_bodies(env_id: str) -> tuple[str, ...] | str:
     """The bodies of an environment, or why there are none."""
     from p2p.training.env_spec import (
         UnknownEnvironmentError,
@@ -180,19 +180,19 @@ def _bodies(env_id: str) -> tuple[str, ...] | str:
         return " ".join(str(error).split())
 
 
-def _hint(name: str, known: Collection[str]) -> str:
+def _suggest(name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
 
 
-def chosen(
+def filter_cases(
     cases: Sequence[Case],
     *,
     envs: Sequence[str] = (),
     categories: Sequence[str] = (),
     difficulties: Sequence[str] = (),
 ) -> tuple[Case, ...]:
-    """Those that a filter lets through; raises ValueError for a filter that none can match."""
+    """The cases that pass the filters; raises ValueError for one that matches none."""
     filters = (
         ("filter_envs", "env_id", envs),
         ("filter_categories", "category", categories),
@@ -203,7 +203,7 @@ def chosen(
         values = list(dict.fromkeys(str(getattr(case, column)) for case in cases))
         for value in wanted:
             if value not in values:
-                hint = _hint(value, values)
+                hint = _suggest(value, values)
                 raise field_error(option, f"no prompt has the {column} {value!r}{hint}")
         if wanted:
             kept = [case for case in kept if getattr(case, column) in wanted]

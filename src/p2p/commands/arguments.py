@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from functools import cached_property
 from inspect import Parameter, Signature
@@ -15,11 +14,10 @@ import typer
 from rich.markup import escape
 
 from p2p.commands.console import UsageError, err, flag_names, refused, usage_errors
-from p2p.files import is_session
 from unstable.commands import shorten_help
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from pydantic import BaseModel
 
@@ -34,17 +32,12 @@ SessionArgument = Annotated[
         metavar="SESSION", help="Its name, the start of it, `last`, `best`, or its folder."
     ),
 ]
-ANY_SESSION = "a session (its name, the start of it, `last`, `best`, or its folder)"
 RunsDirOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER", help="Folder of the sessions.", show_default="P2P_RUNS_DIR, else runs"
     ),
 ]
-
-
-LISTED = {"session": "; `p2p sessions` lists them", "job": "; `p2p jobs list` lists them"}
-"""What to do about a name that is not there."""
 
 
 def runs_folder(runs_dir: Path | None) -> Path:
@@ -60,84 +53,26 @@ def to_paste(command: str, runs_dir: Path | None) -> str:
     return command_in(runs_folder(runs_dir), command)
 
 
-def find_name(text: str, names: Sequence[str], what: str, place: Path, noun: str = "") -> str:
-    """The name meant, by all of it, its start, its short name, or `last`.
-
-    Raises UsageError if none or several are meant.
-    """
-    from p2p.contracts import did_you_mean
-
-    if text == "last" and names:
-        return names[-1]
-    if text in names:
-        return text
-    matches = _starting_with(text, names)
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise UsageError(f"{what}: {text} may be {', '.join(matches[-5:])}: type more of the name")
-    hint = did_you_mean(text, names) or LISTED.get(noun or what.lower(), "")
-    raise UsageError(f"{what}: there is no {noun or what.lower()} {text} in {place}{hint}")
-
-
-def _starting_with(text: str, names: Sequence[str]) -> list[str]:
-    whole = [name for name in names if name.startswith(text)]
-    return whole or [name for name in names if text and short_name(name).startswith(text)]
-
-
 def means_session(text: str, runs_dir: Path | None) -> bool:
     """Whether this can be nothing but a session, or several, by name or as a folder."""
+    from p2p.records.find import session_names, starting_with
+
     names = session_names(runs_folder(runs_dir))
-    return text in ("last", "best") or Path(text).is_dir() or bool(_starting_with(text, names))
-
-
-def short_name(name: str) -> str:
-    """`e379e8f0` of session_20260101_120000_e379e8f0; a name that a person gave stays whole."""
-    generated = re.fullmatch(r"\w+_\d{8}_\d{6}_([0-9a-f]{8})", name)
-    return generated[1] if generated else name
-
-
-def session_names(folder: Path) -> list[str]:
-    try:
-        return sorted(p.name for p in folder.iterdir() if p.name[0] != "." and is_session(p))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UsageError(f"--runs-dir: {folder} cannot be read: {error.strerror}") from error
+    return text in ("last", "best") or Path(text).is_dir() or bool(starting_with(text, names))
 
 
 def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:
     """The session meant; UsageError if there is none, or more than one."""
-    from p2p.records.iteration_record import SessionRecord
-
-    path = Path(text)
-    if ("/" in text or path.is_dir()) and is_session(path):
-        return SessionRecord(path.absolute())
-    folder = runs_folder(runs_dir)
-    names = session_names(folder)
-    if text == "best" and names:
-        return _best_session([SessionRecord(folder / name) for name in names], folder)
-    return SessionRecord(folder / find_name(text, names, "SESSION", folder))
-
-
-def _best_session(records: Sequence[SessionRecord], folder: Path) -> SessionRecord:
-    """By its outcome, then by score; of equals the newest, which comes last. Says which it is."""
+    from p2p.records.find import NotFound, find_session
     from p2p.records.session_view import SessionView
+    from p2p.session.verdict import verdict_sentence
 
-    views = [SessionView(record) for record in records]
-    outcomes = ("not_passed", "unverified", "passed")
-    ranks = [
-        (outcomes.index(view.outcome_of(view.best)), view.best_score, position)
-        for position, view in enumerate(views)
-        if view.best is not None and view.best_score is not None
-    ]
-    if not ranks:
-        raise UsageError(f"SESSION: no session in {folder} has a score yet: name one, or `last`")
-    outcome, score, position = max(ranks)
-    record = records[position]
-    verdict = outcomes[outcome].replace("_", " ")
-    text = f"best: {record.session_id}, {verdict} with {score:.2f}: {views[position].prompt}"
-    err.print(escape(text), style="dim", soft_wrap=True)
+    folder = runs_folder(runs_dir)
+    with refused("SESSION", NotFound):
+        record = find_session(text, folder)
+    if text == "best" and (view := SessionView(record)).best:
+        line = f"best: {record.session_id}, {verdict_sentence(view, view.best)}"
+        err.print(escape(line), style="dim", soft_wrap=True)
     return record
 
 
@@ -271,6 +206,9 @@ def make_request(
         raise UsageError("--set iteration_id: runs are named by what they train")
     if "visual_criteria" in options:
         options["visual_criteria"] = _read_lines("--visual-criteria", options["visual_criteria"])
+    for given in (options, of_set):
+        if given.get("env_id"):
+            given["env_id"] = check_environment(str(given["env_id"]))
     with usage_errors(flag_names(context)):
         return model.model_validate({**fields, **options, "settings": {**settings, **of_set}})
 
@@ -299,8 +237,11 @@ def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
     return lines
 
 
-def check_environment(env_id: str) -> None:
-    """Raise UsageError, with near matches or what is missing, for an id that is of no use here."""
+def check_environment(env_id: str) -> str:
+    """The environment's id, also of a model file, which is read for it.
+
+    Raises UsageError, with near matches or what is missing, for what is of no use here.
+    """
     from p2p.config import ConfigurationError, engine_of
     from p2p.training.engines.table import (
         check_supported,
@@ -310,8 +251,12 @@ def check_environment(env_id: str) -> None:
     )
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
     from p2p.training.envs.registry import registered
+    from p2p.training.model_files.adoption import adopt
+    from p2p.training.model_files.store import is_model_file
 
     with refused("--env", UnknownEnvironmentError, ConfigurationError):
+        if is_model_file(env_id):
+            return adopt(env_id)
         if not is_engine(engine := engine_of(env_id)):
             registered(env_id, list_env_ids())
         elif env_id not in engine_environments(engine):
@@ -319,6 +264,7 @@ def check_environment(env_id: str) -> None:
         else:
             check_supported(engine, env_id)
             installed(engine)
+    return env_id
 
 
 def read_prompt(prompt: str | None) -> str:

@@ -12,7 +12,6 @@ from rich.markup import escape
 from p2p.commands.arguments import (
     RequestFlags,
     RunsDirOption,
-    find_name,
     make_request,
     runs_folder,
     to_paste,
@@ -172,9 +171,11 @@ def report(
 def open_benchmark(text: str, folder: Path, what: str = "BENCHMARK") -> Benchmark:
     """The benchmark meant; UsageError if there is none, or more than one."""
     from p2p.benchmark.records import FILE, read_benchmark
+    from p2p.records.find import NotFound, find_name
 
     names = sorted(path.parent.name for path in folder.glob(f"bm_*/{FILE}"))
-    name = find_name(text, names, what, folder, noun="benchmark")
+    with refused(what, NotFound):
+        name = find_name(text, names, "benchmark", folder)
     benchmark = read_benchmark(folder / name)
     if benchmark is None:
         raise UsageError(f"{what}: {folder / name / FILE} cannot be read")
@@ -183,7 +184,7 @@ def open_benchmark(text: str, folder: Path, what: str = "BENCHMARK") -> Benchmar
 
 def _cases(csv: str, request: BenchmarkRequest) -> tuple[Case, ...]:
     """The prompts of --csv that the filters let through."""
-    from p2p.benchmark.suite import SuiteError, chosen, load_suite
+    from p2p.benchmark.suite import SuiteError, filter_cases, load_suite
 
     try:
         cases = load_suite(csv)
@@ -193,7 +194,7 @@ def _cases(csv: str, request: BenchmarkRequest) -> tuple[Case, ...]:
             raise UsageError(f"--csv: {error}") from error
         summary = f"--csv: {len(lines)} mistakes; nothing was started"
         raise UsageError(summary, str(error)) from error
-    return chosen(
+    return filter_cases(
         cases,
         envs=request.filter_envs,
         categories=request.filter_categories,

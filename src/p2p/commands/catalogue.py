@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from p2p.commands.arguments import (
-    ANY_SESSION,
     RunsDirOption,
     check_environment,
     means_session,
@@ -29,10 +28,11 @@ from p2p.commands.console import (
     shown,
 )
 from p2p.commands.runs import open_run
-from p2p.commands.train import EnvOption, RewardFile, open_reward
+from p2p.commands.train import EnvOption, open_reward
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
+    from p2p.rewards.source import RewardText
     from p2p.training.env_spec import EnvSpec
     from p2p.training.reward_check import CheckResult
 
@@ -48,30 +48,43 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 def envs(
     env_id: Annotated[str | None, typer.Argument(help="Show one environment in full.")] = None,
     engine: EngineOption = None,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Of a model file: write what was inferred as TOML beside it."),
+    ] = False,
     _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments, or describe one.
 
     Observations by index, actions, joints and bodies are read off the live
-    environment.
+    environment. A model file (MJCF, URDF, .mjb, or a .zip of one) is tried:
+    what was decided about it, what is doubtful, and a picture.
 
     [bold]Examples[/]
 
       p2p envs
       p2p envs Ant-v5
       p2p envs --engine mjlab
+      p2p envs my_robot.xml --write
       p2p envs my_package.envs:MyRobot-v0 --json
     """
     from p2p.training.env_spec import get_env_spec, list_env_ids
+    from p2p.training.model_files.store import is_model
 
     if env_id is not None:
         spec = _read_spec(env_id)
-        if as_json:
+        if write:
+            _write_toml(env_id, spec.env_id)
+        elif as_json:
             print_json(spec.model_dump(mode="json"))
         else:
             _print_spec(spec)
+            if is_model(spec.env_id):
+                _print_model(spec.env_id)
         return
+    if write:
+        raise UsageError("--write: name a model file, as in: p2p envs my_robot.xml --write")
     if engine is not None and engine != "mujoco":
         _list_engine(engine, as_json=as_json)
         return
@@ -101,10 +114,47 @@ def _read_spec(env_id: str) -> EnvSpec:
         UnsupportedEnvironmentError,
         get_env_spec,
     )
+    from p2p.training.model_files.adoption import adopt
+    from p2p.training.model_files.store import is_model_file
 
     kinds = UnknownEnvironmentError, UnsupportedEnvironmentError, ConfigurationError, ImportError
     with refused("", *kinds), err.status(f"reading {env_id}"):
-        return get_env_spec(env_id)
+        return get_env_spec(adopt(env_id) if is_model_file(env_id) else env_id)
+
+
+def _write_toml(file: str, env_id: str) -> None:
+    """Write what was inferred beside the model file; one that is there stays as it is."""
+    from p2p import files
+    from p2p.training.model_files.description import as_toml
+    from p2p.training.model_files.facts import read_facts
+    from p2p.training.model_files.store import is_model_file, read_record
+
+    if not is_model_file(file) or file.endswith(".zip"):
+        raise UsageError(f"--write: {file} is no model file (.xml, .urdf or .mjb)")
+    path = Path(file).with_suffix(".toml")
+    if path.exists():
+        raise UsageError(f"--write: {path} is there already: edit it, or move it away")
+    with refused("--write", OSError):
+        files.write_text(path, as_toml(read_record(env_id), read_facts(env_id).spec))
+    out.print(f"written: {escape(shown(path))}")
+
+
+def _print_model(env_id: str) -> None:
+    """What was decided about a model file, what is doubtful, and where its picture is."""
+    from p2p.training.model_files.description import draw, in_words
+    from p2p.training.model_files.facts import read_facts
+    from p2p.training.model_files.store import read_record
+
+    facts, record = read_facts(env_id), read_record(env_id)
+    out.rule("[bold]decided (a TOML beside the file may say otherwise)", align="left")
+    for line in in_words(record, facts.spec):
+        out.print(f"- {escape(line)}")
+    out.rule("[bold]doubtful", align="left")
+    for line in facts.doubts or ("nothing",):
+        out.print(f"- {escape(line)}")
+    with err.status("drawing"):
+        picture = draw(env_id)
+    out.print(f"picture  {escape(shown(picture))}" if isinstance(picture, Path) else picture)
 
 
 def _list_engine(engine: str, *, as_json: bool) -> None:
@@ -267,16 +317,16 @@ def check(
 
     file, config = reward_or_session(reward, runs_dir)
     env_id = env or file.env_id or TrainConfig().env_id
-    check_environment(env_id)
+    env_id = check_environment(env_id)
     config = config.in_environment(env_id)
     if side_info is not None:
         config = config.with_updates(side_info=side_info)
     with err.status(f"checking on {env_id}"):
-        report = check_reward(f"{file.code}\n", config, name=str(file.path))
+        report = check_reward(f"{file.code}\n", config, name=file.name)
     if as_json:
         print_json(report.model_dump(mode="json") | {"ok": report.ok})
     else:
-        out.print(f"[bold]{escape(shown(file.path))}[/] on {escape(env_id)}", soft_wrap=True)
+        out.print(f"[bold]{escape(shown(Path(file.name)))}[/] on {escape(env_id)}", soft_wrap=True)
         lines = Table.grid(padding=(0, 2))
         for finding in report.findings:
             colour = COLOURS[finding.level]
@@ -290,10 +340,12 @@ def check(
         raise typer.Exit(1)
 
 
-def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardFile, TrainConfig]:
+def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardText, TrainConfig]:
     """The reward, and what it is trained with."""
     from p2p.config import TrainConfig
+    from p2p.records.find import ANY_SESSION
     from p2p.rewards import list_rewards
+    from p2p.rewards.source import RewardText
 
     if text.endswith(".py") or Path(text).is_file() or text in {r.name for r in list_rewards()}:
         return open_reward(text), TrainConfig()
@@ -306,7 +358,7 @@ def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardFile, Tra
     code = record.read_reward_source()
     if not code:
         raise UsageError(f"REWARD: {record.path} has no reward_fn.py")
-    return RewardFile(record.reward_fn_path, code, config.env_id), config
+    return RewardText(str(record.reward_fn_path), code, config.env_id), config
 
 
 def _print_measured(result: CheckResult) -> None:

@@ -72,6 +72,7 @@ def expected(error: Exception) -> CommandError | None:
     from p2p.scheduler.backends import BackendError
     from p2p.scheduler.store import StoreError
     from p2p.session.stopping import status_of
+    from p2p.training.reward_function import RewardRefused
     from p2p.training.runner import TrainingFailed
 
     match error:
@@ -81,7 +82,7 @@ def expected(error: Exception) -> CommandError | None:
             return CommandError(error, error.detail)
         case InferenceError():  # as a session that ends so
             return CommandError(error, status=EXIT_CODES[status_of(error)])
-        case SandboxUnavailable() | BackendError() | StoreError():
+        case SandboxUnavailable() | BackendError() | StoreError() | RewardRefused():
             return CommandError(error)
         case OSError() if error.errno in DISK_ERRORS:
             return CommandError(f"{error.filename or 'the disk'}: {error.strerror}")

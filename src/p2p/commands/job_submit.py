@@ -147,9 +147,9 @@ def submit(
         from p2p.commands.train import new_run
         from p2p.scheduler.controllers import training_job
 
-        chosen, code = new_run(reward, options, config=config, preset=preset)
+        chosen, text = new_run(reward, options, config=config, preset=preset)
         flags = ["--no-videos"] if options.get("videos") is False else []
-        return training_job(chosen, code, folder, job_options, flags=flags)
+        return training_job(chosen, text.code, folder, job_options, flags=flags)
 
     def self_play(folder: Path) -> JobSpec:
         from p2p.scheduler.controllers import selfplay_job

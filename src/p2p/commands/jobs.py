@@ -74,7 +74,7 @@ def list_jobs(
     from p2p.scheduler.job_files import when
     from p2p.scheduler.service import is_running
 
-    with open_store(runs_dir) as store:
+    with open_store(runs_dir, make=False) as store:
         listed = store.jobs(limit, unended=unended)
         idle = not is_running(store.runs_dir)
     if as_json:
@@ -128,7 +128,7 @@ def show(
     from p2p.commands.job_progress import follow as watch
     from p2p.scheduler.job_files import manifest
 
-    with open_store(runs_dir) as store:
+    with open_store(runs_dir, make=False) as store:
         chosen = find_job(store, job)
         if follow:
             watch(store, chosen.job_id)
@@ -176,7 +176,7 @@ def logs(
     from p2p.scheduler.job_files import read_output
     from p2p.scheduler.records import ENDED
 
-    with open_store(runs_dir) as store:
+    with open_store(runs_dir, make=False) as store:
         chosen = _one_run(store, find_job(store, job), run)
         offset, text = 0, ""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -262,7 +262,7 @@ def _change(
     from p2p.commands.job_progress import follow
     from p2p.scheduler.service import ensure_scheduler
 
-    with open_store(runs_dir) as store:
+    with open_store(runs_dir, make=False) as store:
         chosen = find_job(store, job)
         run_ids = [_one_run(store, chosen, name).run_id for name in runs] if runs else None
         change = store.cancel if what == "cancel" else store.retry

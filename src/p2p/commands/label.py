@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from p2p.commands.arguments import RunsDirOption, SessionArgument, find_name, open_session
+from p2p.commands.arguments import RunsDirOption, SessionArgument, open_session
 from p2p.commands.console import (
     EXIT_INTERRUPTED,
     CommandError,
@@ -66,6 +66,7 @@ def label(
       p2p label last --video 3fa9c2d1 --score 0.6 --note "limps"
       p2p label last --csv scores.csv
     """
+    from p2p.records.find import NotFound, find_name
     from p2p.records.session_view import SessionView
     from p2p.session.labels import as_csv, labelled_videos
 
@@ -86,7 +87,8 @@ def label(
             raise CommandError(f"--csv: {csv} cannot be written: {error.strerror}") from error
     elif video is not None and score is not None:
         by_id = {each.video_id: each for each in videos}
-        name = find_name(video, sorted(by_id), "--video", record.path, noun="video")
+        with refused("--video", NotFound):
+            name = find_name(video, sorted(by_id), "video", record.path)
         _save_score(record, by_id[name], score, who, note)
     elif sys.stdin.isatty() and not as_json:
         _ask_for_scores(record, videos, who)

@@ -5,23 +5,29 @@ In a terminal the region shows what is going on now. In a file or a pipe there a
 
 from __future__ import annotations
 
+import io
 import math
+import sys
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from p2p.contracts import WorkerMessage
 
+REFRESH_S = 0.5
+"""Of the region in a notebook."""
 PLAIN_INTERVAL_S = 10.0
 """Between lines about the same thing, where there is no terminal."""
 PHASES = {"compile": "compiling", "eval": "evaluating", "setup": "starting"}
@@ -138,6 +144,47 @@ def bars(rows: Sequence[Bar]) -> Table:
     return table
 
 
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    return type(get_shell()).__name__ in ("ZMQInteractiveShell", "Shell")  # Shell: Colab
+
+
+class NotebookRegion:
+    """Redraws what `get` returns in one place of a notebook, as rich's Live does in a terminal."""
+
+    def __init__(self, get: Callable[[], RenderableType]) -> None:
+        self._get, self._ended = get, threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def start(self) -> None:
+        """Begin to show it."""
+        from IPython.display import HTML, display  # type: ignore[import-not-found]
+
+        self._make, self._handle = HTML, display(HTML(""), display_id=True)
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take it away."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            self._handle.update(self._make(""))
+
+    def _follow(self) -> None:
+        while not self._ended.wait(REFRESH_S):
+            self._handle.update(self._make(as_html(self._get())))
+
+
+def as_html(content: RenderableType) -> str:
+    """What a terminal would show, as HTML."""
+    console = Console(record=True, file=io.StringIO(), width=100, force_jupyter=False)
+    console.print(content)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
 class LiveView:
     """Prints lines once each, and redraws `region` below them while it is open.
 
@@ -149,12 +196,16 @@ class LiveView:
         self.began = time.monotonic()
         self._printed: set[str] = set()
         self._next_line = 0.0
-        self.live = Live(
+        notebook = in_notebook() and not console.quiet
+        self.has_region = console.is_terminal or notebook
+        self.live: Live | NotebookRegion = Live(
             get_renderable=self.region, console=console, transient=True, refresh_per_second=4
         )
+        if notebook:
+            self.live = NotebookRegion(self.region)
 
     def __enter__(self) -> Self:
-        if self.console.is_terminal:
+        if self.has_region:
             self.live.start()
         return self
 
@@ -173,13 +224,13 @@ class LiveView:
             self._printed.add(key)
             for line in lines:
                 # A terminal would break long lines within words; a file keeps them whole.
-                whole = isinstance(line, str) and not self.console.is_terminal
+                whole = isinstance(line, str) and not self.has_region
                 self.console.print(line, soft_wrap=whole)
 
     def time_for_a_line(self) -> bool:
         """Whether to print how far it is, where nobody sees the region."""
         now = time.monotonic()
-        if self.console.is_terminal or now < self._next_line:
+        if self.has_region or now < self._next_line:
             return False
         self._next_line = now + PLAIN_INTERVAL_S
         return True

@@ -196,36 +196,33 @@ def _work(
 ) -> None:
     """Run the session in this process, with the live view, and report how it ended."""
     from p2p.commands.criteria_editor import edit_criteria
-    from p2p.commands.session_progress import SessionProgress
     from p2p.commands.sessions import report
+    from p2p.commands.working import work_on
+    from p2p.contracts import SessionResult
     from p2p.records.session_view import SessionView
     from p2p.records.statuses import EXIT_CODES, RESUMABLE
-    from p2p.scheduler.scheduled_trainer import make_trainer
-    from p2p.session.context import accept
+    from p2p.session.request import PromptRefused
     from p2p.session.start import open_config
-    from p2p.session.start import run as run_session
     from p2p.session.stopping import resume_command
 
-    resumed = changes is not None
     with _busy_or_unreadable(record):
         with usage_errors(names):
-            open_config(record, changes, resume=resumed)
-        with SessionProgress(err, record) as view:
-            review = view.paused(edit_criteria) if interactive else accept
-            result = run_session(record, resume=resumed, review_intent=review, trainer=make_trainer)
+            open_config(record, changes, resume=changes is not None)
+        try:
+            result = work_on(record, changes, review=edit_criteria if interactive else None)
+        except KeyboardInterrupt:
+            result = SessionView(record).result or SessionResult(status="cancelled")
+        except PromptRefused as error:
+            raise CommandError(error) from None
     if as_json:
         print_json({"session": str(record.path), **_absolute(record, result)})
     else:
         # On a full disk, its end could not be written down.
         ended = result if record.derive_status() != result.status else None
         report(record, SessionView(record, ended))
-    now = SessionView(record)
-    # The built-in author would refuse the same prompt again.
-    refused = result.status == "error" and now.loop.model == "builtin" and now.intent is None
-    if result.status in RESUMABLE and result.status != "max_iterations" and not refused:
-        err.print(f"resume with: {resume_command(record)}", soft_wrap=True)
-    status = EXIT_CODES.get(result.status, 1)
-    if status:
+    if result.status in RESUMABLE and result.status != "max_iterations" and not result.refused:
+        err.print(f"resume with: {resume_command(record)}", soft_wrap=True, markup=False)
+    if status := EXIT_CODES.get(result.status, 1):
         raise typer.Exit(status)
 
 

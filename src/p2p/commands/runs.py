@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from p2p.commands.arguments import ANY_SESSION, RunsDirOption, open_session
+from p2p.commands.arguments import RunsDirOption, open_session
 from p2p.commands.console import (
     EXIT_INTERRUPTED,
     CommandError,
@@ -202,13 +202,14 @@ def open_run(
     Raises UsageError, which says what can be given.
     """
     from p2p.config import TrainConfig
+    from p2p.records.find import ANY_SESSION
     from p2p.records.iteration_record import IterationRecord
     from p2p.records.session_view import IterationView, SessionView
 
     path = Path(text)
     record = IterationRecord(path)
     if record.config_path.exists():
-        return record, read_config(record, "RUN"), None
+        return record, _with_model(record), None
     if path.is_dir() and not is_session(path):
         iteration = IterationView(record, record.number or 0, TrainConfig())
         if not iteration.runs:
@@ -225,7 +226,18 @@ def open_run(
     assert run is not None  # it has runs
     step = iteration.best.step if iteration.best and iteration.best.run_id == run.run_id else None
     _print_chosen(iteration, run.record)
-    return run.record, read_config(run.record, "RUN"), step
+    return run.record, _with_model(run.record), step
+
+
+def _with_model(record: IterationRecord) -> TrainConfig:
+    """The run's configuration; a model file's environment is made known here, if need be."""
+    from p2p.config import ConfigurationError
+    from p2p.training.model_files.adoption import restore
+
+    config = read_config(record, "RUN")
+    with refused("RUN", ConfigurationError):
+        restore(record.path, config.env_id)
+    return config
 
 
 def _print_chosen(iteration: IterationView, run: IterationRecord) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from p2p.commands.arguments import RunsDirOption, find_name, runs_folder, to_paste
-from p2p.commands.console import CommandError, CommandGroup, JsonFlag, UsageError, answer
+from p2p.commands.arguments import RunsDirOption, runs_folder, to_paste
+from p2p.commands.console import CommandError, CommandGroup, JsonFlag, UsageError, answer, refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,14 +30,16 @@ FORMATS = {
 """What may stand in a field that reaches another machine."""
 
 
-def open_store(runs_dir: Path | None) -> closing[Store]:
+def open_store(runs_dir: Path | None, *, make: bool = True) -> closing[Store]:
     from p2p.scheduler.store import Store
 
-    return closing(Store(runs_folder(runs_dir)))
+    return closing(Store(runs_folder(runs_dir), make=make))
 
 
 def find_job(store: Store, text: str) -> JobRow:
     """The job meant: by its name, the start of it, or `last`."""
+    from p2p.records.find import NotFound, find_name
+
     if text == "last" and not store.jobs(1):
         raise UsageError(
             f'JOB: there are no jobs in {store.runs_dir} yet: p2p jobs submit "run forward fast"'
@@ -46,7 +48,8 @@ def find_job(store: Store, text: str) -> JobRow:
     if job is None:
         near = store.jobs(6, prefix=text) or store.jobs(200)
         names = [job.job_id for job in reversed(near)]
-        job = store.job(find_name(text[:100], names, "JOB", store.runs_dir))
+        with refused("JOB", NotFound):
+            job = store.job(find_name(text[:100], names, "job", store.runs_dir))
     assert job is not None
     return job
 

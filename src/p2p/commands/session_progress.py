@@ -135,7 +135,7 @@ class SessionProgress(LiveView):
                 try:
                     return ask(question)
                 finally:
-                    if self.console.is_terminal:
+                    if self.has_region:
                         self.live.start()
 
         return asking
@@ -200,6 +200,8 @@ class SessionProgress(LiveView):
     def _headline(self, now: SessionView) -> str:
         """`iteration 1 of at most 5 · training 40 s left · at most 6 min in all`."""
         phase, current = PHASES[now.phase], now.current
+        if now.drawing:
+            return f"{phase} · drawing {now.drawing}; the verdict stands, Ctrl-C leaves it out"
         runs = current.runs if current is not None and now.phase == "training" else ()
         search = current.search if current is not None else None
         left = self._countdowns["training"].left(training_left(runs, search))
@@ -222,7 +224,9 @@ class SessionProgress(LiveView):
 
     def _print_progress(self, now: SessionView) -> None:
         """What is going on, in lines, where nobody sees the region."""
-        if self.console.is_terminal or now.phase == "ended":
+        if now.drawing:
+            self.line("drawing", f"[dim]drawing {escape(now.drawing)} ...[/]")
+        if self.has_region or now.phase == "ended":
             return
         n = len(now.iterations)
         if now.phase != self._phase:

@@ -14,8 +14,6 @@ from p2p.commands.arguments import (
     SessionArgument,
     open_session,
     runs_folder,
-    session_names,
-    short_name,
 )
 from p2p.commands.console import (
     EXIT_INTERRUPTED,
@@ -53,6 +51,7 @@ def sessions(
       p2p sessions
       p2p sessions --runs-dir /data/runs --limit 100 --json
     """
+    from p2p.records.find import session_names, short_name
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import SessionView
     from p2p.records.summaries import SessionRow

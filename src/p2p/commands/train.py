@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,7 @@ from p2p.commands.console import (
     out,
     print_json,
     read_text,
+    refused,
     shown,
     usage_errors,
 )
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.contracts import TrainSummary
     from p2p.records.iteration_record import IterationRecord
+    from p2p.rewards.source import RewardText
     from p2p.training.runner import RunOptions
 
 REWARD = typer.Argument(help="Reward file, or a name that `p2p rewards` lists.")
@@ -124,6 +125,7 @@ def train(
     from p2p.records.iteration_record import IterationRecord
     from p2p.session.session_id import new_session_id
     from p2p.settings import get_settings
+    from p2p.training.reward_check import require_trainable
     from p2p.training.runner import RunOptions
 
     run_options = RunOptions(videos=videos, trackers=_check_trackers(log or []))
@@ -140,7 +142,10 @@ def train(
             "env_id": env, "engine": engine, "total_timesteps": steps, "seed": seed,
             "settings": setting,
         }  # fmt: skip
-        chosen, code = new_run(reward, options, config=config, preset=preset)
+        chosen, text = new_run(reward, options, config=config, preset=preset)
+        with err.status("checking the reward"):
+            require_trainable(text.code, chosen, text.name)
+        code = text.code
         base = runs_dir or get_settings().runs_dir
         record = IterationRecord(base / new_session_id() / "iter_1")
     summary = _follow(chosen, code, record, run_options)
@@ -150,30 +155,15 @@ def train(
         _report(record.path, summary)
 
 
-@dataclass(frozen=True)
-class RewardFile:
-    """The reward that a user named: source text, path, and the environment it is written for."""
-
-    path: Path
-    code: str
-    env_id: str | None
-
-
-def open_reward(name: str) -> RewardFile:
+def open_reward(name: str) -> RewardText:
     """Find and read a reward, a file or a built-in one; raises UsageError with near matches."""
-    from p2p.rewards import UnknownRewardError, declared_env, find_reward
+    from p2p.rewards import UnknownRewardError
+    from p2p.rewards.source import read_reward
 
-    path = Path(name)
-    if not (name.endswith(".py") or path.is_file() or "/" in name):
-        try:
-            builtin = find_reward(name)
-        except UnknownRewardError as error:
-            raise UsageError(f"reward: {error} (or give a Python file)") from error
-        return RewardFile(Path(f"{name}.py"), builtin.read(), builtin.env_id)
-    code = read_text(path, "reward")
-    if not code.strip():
-        raise UsageError(f"reward: {path} is empty (`p2p rewards NAME` prints one to start from)")
-    return RewardFile(path, code, declared_env(code))
+    if name.endswith(".py") or "/" in name:
+        read_text(Path(name), "reward")  # says what is wrong with the file
+    with refused("reward", UnknownRewardError, ValueError, OSError):
+        return read_reward(name)
 
 
 def _stored_run(record: IterationRecord) -> tuple[TrainConfig, str]:
@@ -209,14 +199,14 @@ def new_run(
     *,
     config: Path | None,
     preset: bool,
-) -> tuple[TrainConfig, str]:
-    """Configuration and source that the arguments describe.
+) -> tuple[TrainConfig, RewardText]:
+    """Configuration and reward that the arguments describe.
 
     A later source wins: defaults, the preset, the reward's own environment, the file, flags.
     """
-    from p2p.config import TrainConfig, engine_of
+    from p2p.config import TrainConfig
     from p2p.records.upstream import train_fields
-    from p2p.training.engines.table import is_engine
+    from p2p.training.hp_presets import run_config
 
     if reward is None:
         raise UsageError("name a reward: a Python file, or one that `p2p rewards` lists")
@@ -231,19 +221,9 @@ def new_run(
         if (value := options.get(name)) is not None
     }
     fields.setdefault("env_id", file.env_id or TrainConfig().env_id)
-    check_environment(fields["env_id"])
-    preset = preset or is_engine(engine_of(fields["env_id"]))
-    with usage_errors(where=f"--config {config}" if config else "configuration"):
-        chosen = _with_preset(fields) if preset else TrainConfig.model_validate(fields)
-    return chosen, file.code
-
-
-def _with_preset(fields: dict[str, Any]) -> TrainConfig:
-    from p2p.training.hp_presets import check_preset, config_from_preset
-
-    chosen = config_from_preset(**fields)
-    check_preset(chosen.env_id, "--preset")
-    return chosen
+    env_id = check_environment(fields.pop("env_id"))
+    with usage_errors({"preset": "--preset"}, where=f"--config {config}" if config else ""):
+        return run_config(env_id, fields, preset=preset), file
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -273,16 +253,15 @@ def _follow(
     config: TrainConfig, code: str, record: IterationRecord, options: RunOptions
 ) -> TrainSummary:
     """Train with the live view; Ctrl-C leaves a run that can be resumed."""
-    from p2p.commands.live import TrainingProgress
-    from p2p.training.runner import TrainingCancelled, run_training
+    from p2p.commands.working import train_in
+    from p2p.training.runner import TrainingCancelled
 
     err.print(
         f"[bold]{escape(config.env_id)}[/]  seed {config.seed}  {escape(shown(record.path))}",
         soft_wrap=True,
     )
     try:
-        with TrainingProgress(err, config.total_timesteps) as view:
-            return run_training(config, code, record, options=options, on_message=view)
+        return train_in(record, config, code, options)
     except OSError as error:
         raise CommandError(f"{record.path} cannot be written: {error}") from error
     except (KeyboardInterrupt, TrainingCancelled) as stop:

@@ -64,7 +64,8 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep the state of the completed run, so that it can be trained longer",
     )
-    add("--no-videos", action="store_true", help="do not render evaluation videos")
+    add("--no-videos", action="store_true", help="do not draw the median evaluation episode")
+    add("--no-export", action="store_true", help="do not write policy.zip")
     add("--no-progress", action="store_true", help="do not print progress")
     add(
         "--unsafe-local",
@@ -150,6 +151,7 @@ def main(argv: list[str] | None = None) -> int:
             IterationRecord(folder),
             options=RunOptions(
                 videos=not arguments.no_videos,
+                export=not arguments.no_export,
                 lock_patience_s=math.inf,
                 until=arguments.until,
                 pause=arguments.pause,

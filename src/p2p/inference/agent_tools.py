@@ -33,7 +33,7 @@ class ToolBudget:
         self.calls = self.left = calls
 
 
-def truncated(text: str, limit: int = LONGEST_RESULT) -> str:
+def truncate_text(text: str, limit: int = LONGEST_RESULT) -> str:
     """The text, or its beginning and end with a note of what is missing between them."""
     text = text.encode("utf-8", errors="replace").decode()
     if len(text) <= limit:
@@ -43,7 +43,7 @@ def truncated(text: str, limit: int = LONGEST_RESULT) -> str:
     return f"{text[:head]}\n... ({missing} characters left out) ...\n{text[len(text) - tail :]}"
 
 
-def offered(tool: Tool, budget: ToolBudget) -> Callable[..., Awaitable[str]]:
+def wrap_tool(tool: Tool, budget: ToolBudget) -> Callable[..., Awaitable[str]]:
     """The tool as it is given to a model: same name, arguments and description.
 
     It runs in the thread that talks to the model, one call after the other.
@@ -57,17 +57,17 @@ def offered(tool: Tool, budget: ToolBudget) -> Callable[..., Awaitable[str]]:
                 "what you know."
             )
         budget.left -= 1
-        return f"{_outcome(tool, args, kwargs)}\n\n[tool calls left: {budget.left}]"
+        return f"{_call_tool(tool, args, kwargs)}\n\n[tool calls left: {budget.left}]"
 
     # The library asks for hints by name; a wrapped function would give it the tool's own module.
     call.__annotations__ = inspect.get_annotations(tool, eval_str=True)
     return call
 
 
-def _outcome(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _call_tool(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     try:
-        return truncated(redact(str(tool(*args, **kwargs))))
+        return truncate_text(redact(str(tool(*args, **kwargs))))
     except STOPS_EVERYTHING:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a tool does, the model hears of it and goes on
-        return truncated(redact(f"The tool failed: {type(error).__name__}: {error}"))
+        return truncate_text(redact(f"The tool failed: {type(error).__name__}: {error}"))

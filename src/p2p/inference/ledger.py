@@ -56,7 +56,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a request under way may cost."""
+    """The highest cost of a request in flight."""
 
     max_tokens: int
     dollars: float | None
@@ -134,7 +134,7 @@ class Ledger:
         return set(map(_number, _exchange_files(self.folder)))
 
     def forget(self, roles: frozenset[str]) -> None:
-        """What was answered to these roles does not serve any more."""
+        """Stop replaying the answers to these roles."""
         with self._lock:
             for key, paths in self._answers.items():
                 gone = [path for path in paths if _read(path).call.role in roles]
@@ -203,7 +203,7 @@ def allowance(folder: Path, model: str, more_usd: float) -> float | None:
     return spent.cost_usd + spent.unanswered_usd + more_usd
 
 
-def plain_messages(messages: list[ModelMessage]) -> list[Any]:
+def dump_messages(messages: list[ModelMessage]) -> list[Any]:
     """The messages as JSON holds them; of pictures and videos their digest and size."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
@@ -211,7 +211,7 @@ def plain_messages(messages: list[ModelMessage]) -> list[Any]:
     return plain
 
 
-def plain_response(response: ModelResponse) -> Any:
+def dump_response(response: ModelResponse) -> Any:
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     return ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
@@ -221,30 +221,30 @@ def read_response(plain: Any) -> ModelResponse:
     """The answer back from JSON; raises pydantic's ValidationError."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 
-    [message] = ModelMessagesTypeAdapter.validate_python([cleaned(plain)])
+    [message] = ModelMessagesTypeAdapter.validate_python([clean_value(plain)])
     assert isinstance(message, ModelResponse)
     return message
 
 
-def cleaned_response(response: ModelResponse) -> ModelResponse:
-    """The answer with `cleaned` texts."""
+def clean_response(response: ModelResponse) -> ModelResponse:
+    """The answer with `clean_value` texts."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     [plain] = ModelMessagesTypeAdapter.dump_python([response])
-    return response if cleaned(plain) == plain else read_response(plain)
+    return response if clean_value(plain) == plain else read_response(plain)
 
 
-def cleaned(value: Any) -> Any:
+def clean_value(value: Any) -> Any:
     """The value without secrets, and without halves of characters, which no file can hold."""
     if isinstance(value, dict):
-        return {cleaned(key): cleaned(item) for key, item in value.items()}
+        return {clean_value(key): clean_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [cleaned(item) for item in value]
+        return [clean_value(item) for item in value]
     return redact(whole_characters(value)) if isinstance(value, str) else value
 
 
-def plain_parameters(parameters: ModelRequestParameters) -> dict[str, Any]:
-    """What the model is offered: its tools and the form of its answer."""
+def dump_parameters(parameters: ModelRequestParameters) -> dict[str, Any]:
+    """The tools and the answer's schema that the model is offered, as JSON."""
     output = parameters.output_object
     return {
         "tools": [_tool(tool) for tool in parameters.function_tools],
@@ -256,7 +256,7 @@ def plain_parameters(parameters: ModelRequestParameters) -> dict[str, Any]:
 
 def request_key(model: str, messages: list[Any], parameters: dict[str, Any], effort: str) -> str:
     """The same for requests that say the same, whenever and by whichever process they are made."""
-    text = json.dumps([model, _what_counts(messages), parameters, effort], sort_keys=True)
+    text = json.dumps([model, _strip_volatile_fields(messages), parameters, effort], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -293,7 +293,7 @@ def _without_media(value: Any) -> Any:
     return {key: _without_media(item) for key, item in value.items()}
 
 
-def _what_counts(messages: list[Any]) -> list[Any]:
+def _strip_volatile_fields(messages: list[Any]) -> list[Any]:
     """Kinds, instructions and parts; tool calls are named by their order."""
     names: dict[str, str] = {}
 

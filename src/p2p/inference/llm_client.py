@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from p2p.event_log import current_log, emit, use_log
 from p2p.inference import prices
-from p2p.inference.agent_tools import ToolBudget, offered
+from p2p.inference.agent_tools import ToolBudget, wrap_tool
 from p2p.inference.ledger import Ledger
 from p2p.inference.providers import BUILTIN, choose_model, http_client, make_model, split_model
 from p2p.inference.question import (
@@ -68,7 +68,7 @@ class LLMClient:
         retry: RetryPolicy | None = None,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        self.model = _affordable(model, budget_usd)
+        self.model = _check_price(model, budget_usd)
         """As `provider:model`."""
         self.ledger = Ledger(folder, budget_usd)
         """What was asked and spent, in all processes of the session."""
@@ -81,7 +81,7 @@ class LLMClient:
     def with_model(self, model: str) -> LLMClient:
         """A client for another model with the same folder, budget and totals."""
         other = copy.copy(self)
-        other.model = _affordable(model, self.ledger.budget_usd)
+        other.model = _check_price(model, self.ledger.budget_usd)
         return other
 
     def forget(self, *roles: str) -> None:
@@ -115,14 +115,14 @@ class LLMClient:
         try:
             async with client, model:
                 result = await self._agent(model, question).run(
-                    _prompt(question.prompt),
+                    _to_prompt_parts(question.prompt),
                     message_history=question.after.messages if question.after else None,
                     usage_limits=UsageLimits(request_limit=requests),
                 )
         except (UsageLimitExceeded, UnexpectedModelBehavior) as error:
             self.ledger.spoil([path for _, path in model.used])
             raise BadReply(
-                f"{self.model} gave no usable answer as {question.role}: {_why(error)}"
+                f"{self.model} gave no usable answer as {question.role}: {_describe_error(error)}"
             ) from error
         except BaseException:
             if model.refused:
@@ -152,7 +152,7 @@ class LLMClient:
             model,
             output_type=NativeOutput(question.output) if in_json else ToolOutput(question.output),
             instructions=question.instructions,
-            tools=[offered(tool, budget) for tool in question.tools],
+            tools=[wrap_tool(tool, budget) for tool in question.tools],
             retries={"tools": 2 * TIMES_ASKED_AGAIN, "output": TIMES_ASKED_AGAIN},
             # Every further request begins with all that was said before.
             model_settings={"cache": True} if question.tools or question.after else None,
@@ -170,11 +170,11 @@ class LLMClient:
         return agent
 
 
-def _affordable(model: str, budget_usd: float | None) -> str:
+def _check_price(model: str, budget_usd: float | None) -> str:
     """The model's whole name; raises InferenceError where a budget could not be kept with it."""
     name = choose_model(model)
     if budget_usd is not None and prices.estimate(name, 1) is None:
-        raise prices.unknown(name)
+        raise prices.unknown_price(name)
     return name
 
 
@@ -183,11 +183,11 @@ def _answers_in_json(model: str) -> bool:
     return split_model(model)[0] in ("ollama", "vllm")
 
 
-def _prompt(prompt: Any) -> Any:
+def _to_prompt_parts(prompt: Any) -> Any:
     from pydantic_ai import BinaryContent
 
     if isinstance(prompt, str):
-        return _text(prompt)
+        return _make_sendable(prompt)
     parts: list[Any] = []
     for part in prompt:
         if isinstance(part, Media):
@@ -196,16 +196,16 @@ def _prompt(prompt: Any) -> Any:
                 BinaryContent(part.data, media_type=part.media_type, vendor_metadata=details)
             )
         else:
-            parts.append(_text(part))
+            parts.append(_make_sendable(part))
     return parts
 
 
-def _text(text: str) -> str:
-    """What can be sent: without secrets and without halves of characters."""
+def _make_sendable(text: str) -> str:
+    """The text without secrets and without halves of characters."""
     return redact(text).encode("utf-8", errors="replace").decode()
 
 
-def _why(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """The library's message and what is behind it, in a line."""
     cause = error.__cause__
     text = f"{error} ({cause})" if cause is not None else str(error)
@@ -243,7 +243,7 @@ def _run_and_wait(
     thread = threading.Thread(target=context.run, args=(body,), name="p2p-asking", daemon=True)
     thread.start()
     try:
-        _join(thread, cancelled)
+        _wait_for(thread, cancelled)
     except BaseException:
         started.wait(_GRACE_S)
         for loop, running in task:
@@ -256,7 +256,7 @@ def _run_and_wait(
     return outcome[0]
 
 
-def _join(thread: threading.Thread, cancelled: Callable[[], bool]) -> None:
+def _wait_for(thread: threading.Thread, cancelled: Callable[[], bool]) -> None:
     while thread.is_alive():
         thread.join(_POLL_S)
         if thread.is_alive() and cancelled():

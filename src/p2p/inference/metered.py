@@ -34,11 +34,11 @@ from p2p.event_log import emit
 from p2p.inference import prices
 from p2p.inference.ledger import (
     Reservation,
-    cleaned,
-    cleaned_response,
-    plain_messages,
-    plain_parameters,
-    plain_response,
+    clean_response,
+    clean_value,
+    dump_messages,
+    dump_parameters,
+    dump_response,
     read_response,
     request_key,
     tokens_in,
@@ -98,7 +98,7 @@ class _Request:
 
 
 class MeteredModel(WrapperModel):
-    """One question's model."""
+    """The model of one question, metered."""
 
     def __init__(
         self,
@@ -141,14 +141,14 @@ class MeteredModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """The answer: from its file, or from the model."""
-        plain = plain_messages(messages)
-        offer = plain_parameters(model_request_parameters)
+        plain = dump_messages(messages)
+        offer = dump_parameters(model_request_parameters)
         key = request_key(self.name, plain, offer, self.effort)
         recorded = self.ledger.recorded(key)
         if recorded is not None:
             self.used.append((key, recorded.path))
             emit("llm.replay", role=self.role, model=self.name, file=recorded.path.name)
-            return self._usable(read_response(recorded.response), model_request_parameters)
+            return self._make_usable(read_response(recorded.response), model_request_parameters)
 
         request = _Request(
             messages,
@@ -163,7 +163,7 @@ class MeteredModel(WrapperModel):
         while True:
             try:
                 response = await self._attempt(request, failed)
-                return self._usable(response, model_request_parameters)
+                return self._make_usable(response, model_request_parameters)
             except ModelAPIError as error:
                 failed += 1
                 timeouts += isinstance(error, ModelTimeoutError)
@@ -182,7 +182,7 @@ class MeteredModel(WrapperModel):
         """Ask the model once, and keep the exchange: also one that may only be charged for."""
         answer = self.options.max_tokens << self.cut_off
         most = min(answer + THINKING_TOKENS.get(self.effort, 0), _LONGEST_ANSWER)
-        async with self._reserved(request.tokens, most) as held:
+        async with self._reserve(request.tokens, most) as held:
             call = ModelCall(
                 number=0,
                 role=self.role,
@@ -194,10 +194,10 @@ class MeteredModel(WrapperModel):
                 no_answer=INTERRUPTED,
             )
             if self.name != BUILTIN:  # which is in this process
-                call = self.ledger.announce(request.key, call, _exchange(request, held, None))
+                call = self.ledger.announce(request.key, call, _make_exchange(request, held, None))
             started = time.monotonic()
             try:
-                response = await self._response(request, held.max_tokens)
+                response = await self._request_once(request, held.max_tokens)
             except BaseException as error:
                 if call.file and _may_be_charged(error):
                     reason = _message_of(error) if isinstance(error, ModelAPIError) else INTERRUPTED
@@ -205,7 +205,7 @@ class MeteredModel(WrapperModel):
                         "latency_s": time.monotonic() - started,
                         "no_answer": reason or type(error).__name__,
                     }
-                    self._keep(request, call.model_copy(update=unknown), held, None)
+                    self._record_exchange(request, call.model_copy(update=unknown), held, None)
                 elif call.file:
                     self.ledger.withdraw(call)
                 raise
@@ -217,27 +217,27 @@ class MeteredModel(WrapperModel):
                 "latency_s": time.monotonic() - started,
                 "no_answer": "",
             }
-            path = self._keep(request, call.model_copy(update=known), held, response)
+            path = self._record_exchange(request, call.model_copy(update=known), held, response)
             self.used.append((request.key, path))
         return response
 
-    def _keep(
+    def _record_exchange(
         self, request: _Request, call: ModelCall, held: Reservation, response: ModelResponse | None
     ) -> Path:
         """Write an exchange to its file and the event log."""
-        call, path = self.ledger.record(request.key, call, _exchange(request, held, response))
+        call, path = self.ledger.record(request.key, call, _make_exchange(request, held, response))
         data = call.model_dump(exclude={"latency_s", *(() if call.no_answer else ("no_answer",))})
         event = "llm.no_answer" if call.no_answer else "llm.call"
         emit(event, duration_ms=1000 * call.latency_s, **data)
         return path
 
     @asynccontextmanager
-    async def _reserved(self, input_tokens: int, most: int) -> AsyncIterator[Reservation]:
+    async def _reserve(self, input_tokens: int, most: int) -> AsyncIterator[Reservation]:
         """Hold what the request can cost, and how long its answer may be."""
         expected = prices.estimate(self.name, input_tokens)
         if expected is None:
             if self.ledger.budget_usd is not None:
-                raise prices.unknown(self.name)
+                raise prices.unknown_price(self.name)
             yield Reservation(most, None)
             return
         while (held := self.ledger.reserve(expected, most, LEAST_ANSWER)) is None:
@@ -258,29 +258,31 @@ class MeteredModel(WrapperModel):
                 settings["thinking"] = affordable_effort(self.effort, max_tokens) or False
         return cast("ModelSettings", settings)
 
-    async def _response(self, request: _Request, max_tokens: int) -> ModelResponse:
+    async def _request_once(self, request: _Request, max_tokens: int) -> ModelResponse:
         settings, limit = self._request_settings(request.settings, max_tokens), self._timeout_s
         unreadable = () if self.name == BUILTIN else UNREADABLE
         try:
             async with asyncio.timeout(limit):
                 asked = self.wrapped.request(request.messages, settings, request.parameters)
-                response = cleaned_response(await asked)
+                response = clean_response(await asked)
                 _bound_usage(response.usage)
                 return response
         except TimeoutError as error:
             raise ModelTimeoutError(self.name, f"no answer within {limit:g} s") from error
         except ContentFilterError as error:
-            raise RequestRejected(f"{self.name} refuses to answer: {_short(error)}") from error
+            raise RequestRejected(f"{self.name} refuses to answer: {_quote(error)}") from error
         except UnexpectedModelBehavior as error:
             # A reply that is no reply in the provider's own protocol: the next may be one.
-            raise ModelAPIError(self.name, _short(error)) from error
+            raise ModelAPIError(self.name, _quote(error)) from error
         except UserError as error:
-            raise RequestRejected(f"{self.name} cannot be asked this: {_short(error)}") from error
+            raise RequestRejected(f"{self.name} cannot be asked this: {_quote(error)}") from error
         except unreadable as error:
-            message = f"a reply that cannot be read: {type(error).__name__}: {_short(error)}"
+            message = f"a reply that cannot be read: {type(error).__name__}: {_quote(error)}"
             raise ModelAPIError(self.name, message) from error
 
-    def _usable(self, response: ModelResponse, parameters: ModelRequestParameters) -> ModelResponse:
+    def _make_usable(
+        self, response: ModelResponse, parameters: ModelRequestParameters
+    ) -> ModelResponse:
         """The answer, if there is one to continue with; one in plain text as the call it is for."""
         if response.finish_reason == "content_filter":
             self.refused = True
@@ -294,20 +296,20 @@ class MeteredModel(WrapperModel):
                 # All was spent on thinking; without a word the conversation could not go on.
                 response.parts = [TextPart("(cut off at the limit of tokens before any answer)")]
         if parameters.output_tools and not response.tool_calls:
-            value = written_answer(response.text or "", self.answer)
+            value = parse_written_answer(response.text or "", self.answer)
             if value is not None:
                 # Without the thinking: providers hold it against what it came with.
                 response.parts = [ToolCallPart(parameters.output_tools[0].name, value)]
         return response
 
 
-def _exchange(
+def _make_exchange(
     request: _Request, held: Reservation, response: ModelResponse | None
 ) -> dict[str, Any]:
-    """What was asked and answered, as its file has it."""
+    """Request and response, as the exchange's file has them."""
     return {
         "request": {**request.content, "max_tokens": held.max_tokens},
-        "response": None if response is None else plain_response(response),
+        "response": None if response is None else dump_response(response),
     }
 
 
@@ -324,7 +326,7 @@ _FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
 _DECODER = json.JSONDecoder(strict=False)  # code in a string may have its line breaks as they are
 
 
-def written_answer(text: str, kind: type[BaseModel]) -> dict[str, Any] | None:
+def parse_written_answer(text: str, kind: type[BaseModel]) -> dict[str, Any] | None:
     """An answer that was written out as JSON: the whole text, or its only fenced block.
 
     None where it is not complete, does not validate, or is not the only one.
@@ -335,7 +337,7 @@ def written_answer(text: str, kind: type[BaseModel]) -> dict[str, Any] | None:
     for start in starts:
         try:
             value, end = _DECODER.raw_decode(text, start)
-            value = cleaned(value)
+            value = clean_value(value)
             kind.model_validate(value)
         except (ValueError, RecursionError):
             continue
@@ -354,7 +356,7 @@ def _bound_usage(usage: RequestUsage) -> None:
             setattr(usage, field.name, int(value) if possible else _MOST_TOKENS * (value > 0))
 
 
-def _short(error: Exception) -> str:
+def _quote(error: Exception) -> str:
     return redact(" ".join(whole_characters(str(error)).split()))[:_LONGEST_MESSAGE]
 
 
@@ -369,13 +371,13 @@ def _seconds_to_wait(
         return None
     seconds = min(policy.first_s * 2 ** (failed - 1), policy.longest_s)
     seconds *= random.uniform(0.75, 1.25)  # noqa: S311 - so that clients do not come back together
-    retry_after = asked_to_wait(error)
+    retry_after = read_retry_delay(error)
     if retry_after is not None:
         seconds = max(retry_after, 0.0) + random.uniform(0.0, 0.1)  # noqa: S311
     return seconds if waited_s + seconds <= policy.total_wait_s else None
 
 
-def asked_to_wait(error: ModelAPIError) -> float | None:
+def read_retry_delay(error: ModelAPIError) -> float | None:
     """The seconds that the provider wants us to wait: from the header, or as Gemini says it."""
     if error.retry_after is not None:
         return error.retry_after
@@ -388,11 +390,11 @@ def _may_be_charged(error: BaseException) -> bool:
     # By name: which HTTP library raises them is an SDK's own business.
     return not any(
         isinstance(cause, ModelHTTPError | InferenceError) or type(cause).__name__ in _NOT_REACHED
-        for cause in _causes(error)
+        for cause in _causes_of(error)
     )
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _causes_of(error: BaseException) -> Iterator[BaseException]:
     """The error, what it came of, and so on."""
     cause: BaseException | None = error
     while cause is not None:
@@ -402,12 +404,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _too_long(error: BaseException) -> str:
     """The words of a reply that was too long, where that was the cause."""
-    return next((str(cause) for cause in _causes(error) if isinstance(cause, ReplyTooLong)), "")
+    return next((str(cause) for cause in _causes_of(error) if isinstance(cause, ReplyTooLong)), "")
 
 
 def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> InferenceError:
     """The failure as agents and people know it."""
-    seconds = asked_to_wait(error)
+    seconds = read_retry_delay(error)
     later = f", asks to wait {seconds:.0f} s" if seconds else ""
     kinds: tuple[tuple[type[ModelAPIError], type[InferenceError], str], ...] = (
         (ModelAuthenticationError, AuthenticationFailed, "the key is refused"),
@@ -425,7 +427,7 @@ def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> Infere
 
 
 def _not_found(model: str) -> str:
-    """What a 404 means: at an address that a person has set, the address may be what is wrong."""
+    """Explain a 404: at an address that a user has set, the address may be wrong."""
     provider, name = split_model(model)
     address = address_of(PROVIDERS[provider])
     if not address:

@@ -70,7 +70,7 @@ def read_prices(path: Path) -> dict[str, Price]:
 
 
 def cost(model: str, usage: RequestUsage) -> float | None:
-    """What this cost, in dollars; None if nobody knows the model's price."""
+    """The cost in dollars; None where the model's price is unknown."""
     provider, name = split_model(model)
     kind = PROVIDERS[provider]
     path = get_settings().prices
@@ -92,7 +92,7 @@ def cost(model: str, usage: RequestUsage) -> float | None:
 
 
 def estimate(model: str, input_tokens: int) -> Estimate | None:
-    """What a request with so much input can cost; None if nobody knows."""
+    """The highest cost of a request with so much input; None where the price is unknown."""
     from pydantic_ai.usage import RequestUsage
 
     spent = cost(model, RequestUsage(input_tokens=input_tokens))
@@ -102,7 +102,7 @@ def estimate(model: str, input_tokens: int) -> Estimate | None:
     return Estimate(spent, (longer - spent) / MILLION)
 
 
-def unknown(model: str) -> RequestRejected:
+def unknown_price(model: str) -> RequestRejected:
     """Why a model without a price cannot be asked within a budget, and what to do about it."""
     path = get_settings().prices
     fix = (
@@ -113,4 +113,4 @@ def unknown(model: str) -> RequestRejected:
             "a file and name the file in P2P_PRICES"
         )
     )
-    return RequestRejected(f"nobody knows what {model} costs, so no budget can be kept: {fix}")
+    return RequestRejected(f"the price of {model} is unknown, so no budget can be kept: {fix}")

@@ -89,15 +89,15 @@ def choose_model(name: str = "") -> str:
     settings = get_settings()
     name = name.strip() or settings.llm_model.strip()
     if not name:
-        with_key = (p for p in DEFAULT_ORDER if _secret(settings, PROVIDERS[p].key))
+        with_key = (p for p in DEFAULT_ORDER if _read_key(settings, PROVIDERS[p].key))
         first = next(with_key, None)
         return f"{first}:{PROVIDERS[first].default_model}" if first else BUILTIN
     provider, model = split_model(name)
     kind = PROVIDERS[provider]
-    if kind.key and not _secret(settings, kind.key):
+    if kind.key and not _read_key(settings, kind.key):
         raise AuthenticationFailed(
             f"no key for {provider}: set {kind.key.upper()} in the environment or in .env, or "
-            f"choose another model ({_choices()})"
+            f"choose another model ({_list_providers()})"
         )
     return f"{provider}:{model}" if model else provider
 
@@ -119,11 +119,11 @@ def split_model(name: str) -> tuple[str, str]:
             return guessed, name.removeprefix(kind.prefix)
         if kind.guess and re.match(kind.guess, name):
             return guessed, name
-    raise RequestRejected(f"nobody knows the model {name!r}: write PROVIDER:MODEL ({_choices()})")
+    raise RequestRejected(f"unknown model {name!r}: write PROVIDER:MODEL ({_list_providers()})")
 
 
 def address_of(kind: Provider) -> str | None:
-    """Where its models are asked; None: where the provider's library does."""
+    """The base URL of a provider; None for that of its library."""
     values = {field: getattr(get_settings(), field) for field in _address_fields(kind)}
     if not values or any(value in (None, "") for value in values.values()):
         return None
@@ -146,7 +146,7 @@ def on_this_machine(name: str) -> bool:
 
 
 def http_client() -> httpx2.AsyncClient:
-    """What models are asked over: with pydantic-ai's limits, and one on the length of a reply."""
+    """An HTTP client with pydantic-ai's limits, and one on the length of a reply."""
     from pydantic_ai.models import create_async_httpx2_client
 
     from unstable.utils.replies import limit_reply
@@ -186,7 +186,7 @@ def _connection(provider: str, model: str, client: httpx2.AsyncClient) -> Connec
     from pydantic_ai.providers.openrouter import OpenRouterProvider
 
     settings, kind = get_settings(), PROVIDERS[provider]
-    key = _secret(settings, kind.key or kind.optional_key) or None
+    key = _read_key(settings, kind.key or kind.optional_key) or None
     address = address_of(kind)
     if provider == "openai-compatible":
         if not address:
@@ -208,10 +208,10 @@ def _address_fields(kind: Provider) -> list[str]:
     return [field for _, field, _, _ in Formatter().parse(kind.address) if field]
 
 
-def _secret(settings: Settings, field: str) -> str:
+def _read_key(settings: Settings, field: str) -> str:
     key = getattr(settings, field)
     return "" if key is None else str(key.get_secret_value()).strip()
 
 
-def _choices() -> str:
+def _list_providers() -> str:
     return f"providers: {', '.join(PROVIDERS)}"

@@ -28,14 +28,14 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What was said so far, to go on from; nobody outside of this package looks inside."""
+    """A conversation to continue; opaque outside of this package."""
 
     messages: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[Output]):
-    """One thing to ask, until an acceptable answer has come."""
+    """A question to a model, asked until an acceptable answer has come."""
 
     role: str
     """Who asks; stands in events and file names."""
@@ -95,7 +95,7 @@ class RequestOptions:
 
 
 class AskingCancelled(Exception):
-    """Somebody wants to stop while a question is under way. No InferenceError: nothing failed."""
+    """Asking was cancelled. No InferenceError: nothing failed."""
 
 
 class AskAgain(Exception):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from p2p.files import locked, open_log
 from p2p.inference.question import AskingCancelled, ProviderUnavailable
 from p2p.settings import get_settings, redact
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
+from p2p.utils.subprocess_utils import python_command, start_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,14 +163,11 @@ class VLLMServer:
         supervisor = python_command("p2p.inference.vllm_server", str(self._stop_s))
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open_log(self.log) as log:
-            self._supervisor = subprocess.Popen(
+            self._supervisor = start_program(
                 [*supervisor, *command, *self._arguments],
+                {**_environment(), "PYTHONSAFEPATH": "1"},
+                log,
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=from_anywhere({**_environment(), "PYTHONSAFEPATH": "1"}),
-                cwd=NEUTRAL,
             )
 
     def wait_ready(self) -> None:

@@ -32,7 +32,7 @@ def whole_video(model: str, video: Path, fps: float) -> Media | None:
     provider, _ = split_model(model)
     if provider == BUILTIN:
         raise RequestRejected("the built-in author cannot see: choose another model to look")
-    most, size = PROVIDERS[provider].video_frames, _size(video)
+    most, size = PROVIDERS[provider].video_frames, _file_size(video)
     if not most or size > MOST_INLINE_BYTES:
         return None
     return Media(read_bytes(video), "video/mp4", round(min(fps, most / seconds_of(video)), 3))
@@ -40,16 +40,16 @@ def whole_video(model: str, video: Path, fps: float) -> Media | None:
 
 def frames_of(video: Path) -> list[bytes]:
     """Every frame of a video as a JPEG; raises RequestRejected for one that cannot be read."""
-    _times(video)
-    return [jpeg(picture) for picture in _pictures(video)]
+    _read_times(video)
+    return [jpeg(picture) for picture in _read_pictures(video)]
 
 
 def seconds_of(video: Path) -> float:
-    times = _times(video)
-    return times[-1] + _step(times)
+    times = _read_times(video)
+    return times[-1] + _frame_seconds(times)
 
 
-def _times(video: Path) -> list[float]:
+def _read_times(video: Path) -> list[float]:
     """When each frame is shown, from the packets alone; the first is at zero."""
     import av
 
@@ -65,12 +65,12 @@ def _times(video: Path) -> list[float]:
     return [base * (stamp - stamps[0]) for stamp in stamps]
 
 
-def _step(times: list[float]) -> float:
+def _frame_seconds(times: list[float]) -> float:
     """How long a frame is shown."""
     return times[-1] / (len(times) - 1) if len(times) > 1 else 1.0
 
 
-def _pictures(video: Path) -> Iterator[Image.Image]:
+def _read_pictures(video: Path) -> Iterator[Image.Image]:
     import av
     from PIL import Image
 
@@ -87,7 +87,7 @@ def jpeg(picture: Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
     return stream.getvalue()
 
 
-def _size(video: Path) -> int:
+def _file_size(video: Path) -> int:
     try:
         return video.stat().st_size
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from p2p.config import TrainConfig
 from p2p.contracts import (
+    ROLLOUT_LABELS,
     AuthoredCode,
     EntityMetadata,
     HumanLabels,
@@ -54,11 +55,13 @@ from p2p.records.folder import (
 from p2p.records.loop_files import (
     BestRun,
     ClockReading,
+    ConfirmationTries,
     IterationPlan,
     JudgeAmendment,
     RewardCandidates,
     RewardSearch,
     SteeringTaken,
+    StopRequest,
 )
 from p2p.records.statuses import ENDED
 from p2p.settings import check_name, is_benchmark_case
@@ -73,7 +76,6 @@ _TRAJECTORY = re.compile(r"trajectory_(\d+)(?:_(\w+))?\.npz")
 SILENT_S = 20.0
 """A session that gave no sign for so long, and whose lock nobody holds, is gone."""
 
-_POLICY_FILES = ("policy.zip", "policy.safetensors")
 _MOST_LINES_NAMED = 5
 
 
@@ -96,9 +98,11 @@ class IterationRecord(Folder):
     checkpoints_dir = FolderPath("checkpoints")
     """With step_<step>/ for each evaluated step."""
     work_dir = FolderPath("work")
+    """The only folder that the sandboxed trainer may write to: do not trust it."""
     start_policy_path = FolderPath("start_policy.safetensors")
     """What training starts from, where it does not start from nothing."""
-    """The only folder that the sandboxed trainer may write to: do not trust it."""
+    stop = RecordFile("stop.json", StopRequest)
+    """Ends the training at a checkpoint that it has published."""
     judgment = RecordFile("judgment.json", JudgmentResult)
     judgment_path = FolderPath("judgment.json")
     streaming_dir = FolderPath("streaming_judgments")
@@ -121,6 +125,8 @@ class IterationRecord(Folder):
     best_run = RecordFile("best_run.json", BestRun)
     confirmation = RecordFile("confirmation.json", JudgmentResult)
     """The best run on held-out seeds, where its score passed."""
+    confirmation_tries = RecordFile("confirmation_tries.json", ConfirmationTries)
+    """Every use of held-out seeds, that on the way included."""
     revision = RecordFile("revision.json", Revision)
     """What the next iteration does differently, where one follows."""
     steering = RecordFile("steering.json", SteeringTaken)
@@ -181,7 +187,10 @@ class IterationRecord(Folder):
         return dict(sorted((step, value) for step, value in judgments if value is not None))
 
     def video_filenames(self) -> list[str]:
-        videos = (n for n in names_in(self.videos_dir) if n.endswith(".mp4") and n[0] != ".")
+        """Videos that are drawn, and of each recorded evaluation episode the one it can become."""
+        videos = {n for n in names_in(self.videos_dir) if n.endswith(".mp4") and n[0] != "."}
+        recorded = filter(None, map(_TRAJECTORY.fullmatch, names_in(self.path)))
+        videos |= {f"eval_{m[1]}_{m[2]}.mp4" for m in recorded if m[2] in ROLLOUT_LABELS}
         return sorted(videos, key=natural_order)
 
     def parse_scalars(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -280,9 +289,8 @@ class IterationRecord(Folder):
         problems += [f"{name}: line {n} is not a record" for n in islice(bad, _MOST_LINES_NAMED)]
         problems += [f"{name}: torn last line"] if rest else []
         for line in self.parse_scalars()[1]:
-            folder = self.checkpoints_dir / f"step_{step_of(line)}"
-            missing = (each for each in _POLICY_FILES if not (folder / each).is_file())
-            problems += [f"checkpoints/{folder.name}/{each}: missing" for each in missing]
+            name = f"checkpoints/step_{step_of(line)}/policy.safetensors"
+            problems += [] if (self.path / name).is_file() else [f"{name}: missing"]
         return problems
 
     # --- writing ---------------------------------------------------------------------------------

@@ -164,6 +164,33 @@ class ClockReading(Record):
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+MOST_TRIES = 3
+"""On held-out seeds, in one iteration: the last is for its end."""
+
+
+class ConfirmationTry(Record):
+    """A checkpoint that was judged on held-out seeds, or is being judged on them."""
+
+    run_id: str
+    step: int
+    block: int
+    """Of `evaluation_seed`: no two tries of a session share a seed."""
+    passed: bool | None = None
+    """None: not known yet."""
+
+
+class ConfirmationTries(Record):
+    """confirmation_tries.json: an iteration's tries, in their order."""
+
+    tries: tuple[ConfirmationTry, ...] = ()
+
+
+class StopRequest(Record):
+    """stop.json: a run is to end with this checkpoint, which then stands for it."""
+
+    step: int
+
+
 class SteeringTaken(Record):
     """steering.json: the feedback that was taken up after an iteration, and what it amounts to.
 

@@ -76,6 +76,15 @@ class Video(Record):
     label: str = ""
     """p10, median or p90."""
     url: str
+    drawn: bool = True
+    """Else it is drawn when its address is asked for."""
+    iteration_id: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Below the folder of its session."""
+        run = Path(*dict.fromkeys((self.iteration_id, self.run_id)))
+        return run / "videos" / self.name
 
     @classmethod
     def at(cls, path: Path) -> Video:
@@ -86,10 +95,12 @@ class Video(Record):
         match = EVALUATION_VIDEO.fullmatch(path.name)
         return cls(
             run_id=run.name,
+            iteration_id=iteration.name,
             name=path.name,
             step=int(match[1]) if match else None,
             label=match[2] if match else "",
             url=f"/api/sessions/{session}/iterations/{iteration.name}/runs/{run.name}/videos/{path.name}",
+            drawn=path.is_file(),
         )
 
 
@@ -133,6 +144,13 @@ class RunView:
     @property
     def final_return(self) -> float | None:
         return self.summary.final_episodic_return if self.summary else None
+
+    @property
+    def mean_return(self) -> float | None:
+        """Of the selected checkpoint's evaluation; None until it is complete."""
+        points = self.summary.checkpoints if self.summary else ()
+        step = self.summary.selected_step if self.summary else None
+        return next((point.mean_return for point in points if point.step == step), None)
 
     @property
     def total_timesteps(self) -> int:
@@ -391,6 +409,16 @@ class IterationView:
         return next(chosen, next(iter(self.runs), None))
 
     @cached_property
+    def seeds_passed(self) -> tuple[int, int]:
+        """How many training seeds of its best configuration passed, and how many were trained."""
+        config_id = self.best_run.config_id if self.best_run else ""
+        configs = self.aggregation.configs if self.aggregation else ()
+        best = [each for each in configs if each.config_id == config_id]
+        own = {run.run_id for each in best for run in each.per_seed}
+        runs = [run for run in self.runs if run.run_id in own]
+        return sum(run.judgment is not None and run.judgment.passed for run in runs), len(runs)
+
+    @cached_property
     def judgment(self) -> JudgmentResult | None:
         """The verdict: of its best run, with the confirmation and the user's score counted in."""
         return read_judgment(self.record.judgment_path) or self.remembered
@@ -591,6 +619,12 @@ class SessionView:
         last = last_event(self.record.events_path) if self.status == "running" else None
         return str(last.data.get("reason", "")) if last and last.event in WAITS else ""
 
+    @property
+    def drawing(self) -> str:
+        """The video that the session draws after its verdict; empty: none just now."""
+        last = last_event(self.record.events_path) if self.phase == "ended" else None
+        return str(last.data.get("video", "")) if last and last.event == "draw.start" else ""
+
     @cached_property
     def iterations(self) -> dict[int, IterationView]:
         train, judgments = self.loop.train, self.history.judgments if self.history else {}
@@ -606,13 +640,14 @@ class SessionView:
 
     @property
     def video(self) -> Video | None:
-        """The median episode of the best policy; before there is one, of the newest checkpoint."""
+        """Of those that are drawn: of the best policy, else of the newest checkpoint."""
         best = (self.record.path / path for path in (self.result.videos if self.result else ()))
         if there := [Video.at(path) for path in best if path.is_file()]:
             return _choose_video(there)
         for record in reversed(self.record.iteration_records()):
-            if videos := IterationView(record, 0, TrainConfig()).videos:
-                return _choose_video(videos)
+            videos = IterationView(record, 0, TrainConfig()).videos
+            if drawn := [video for video in videos if video.drawn]:
+                return _choose_video(drawn)
         return None
 
     @property

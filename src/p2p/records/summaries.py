@@ -93,6 +93,8 @@ class LoopIterationSummary(Summary):
     score_std: float | None = part_of("judgment", "score_std")
     passed: bool
     """Every hard criterion is met, and no failure is tagged."""
+    evidence: str = ""
+    """`1 of 2 training seeds passed; that policy held on 16 unseen episodes`; may be empty."""
     unverified: bool = False
     """It passed, and no criterion measures some words of the prompt."""
     confirmed_score: Score | None = part_of("confirmation", "intent_score")

@@ -18,6 +18,7 @@ from p2p.records.statuses import EXIT_CODES, STATUS
 from p2p.scheduler.records import Id, JobSpec, RunSpec
 from p2p.session.request import SessionRequest
 from p2p.session.start import start_session
+from p2p.training.model_files.store import copy_into
 from p2p.validation import Flag
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class JobOptions(Record):
     title: str = ""
     """Shown in lists."""
 
-    def of_run(self) -> dict[str, Any]:
-        """What of it stands in each run."""
+    def run_fields(self) -> dict[str, Any]:
+        """The options that stand in each run."""
         names = ("cores", "gpus", "max_attempts", "time_limit_s")
         return {name: getattr(self, name) for name in names}
 
@@ -109,7 +110,7 @@ def session_run(
         ),
         secrets=model_variables(config.loop),
         done_codes=SESSION_DONE,
-        **options.of_run(),
+        **options.run_fields(),
         **fields,
     )  # fmt: skip
 
@@ -145,6 +146,7 @@ def training_job(
     record = IterationRecord(runs_dir / name / "iter_1")
     record.save_reward_source(reward_code)
     record.save_config(config.with_updates(iteration_id="iter_1"))
+    copy_into(record.path, config.env_id)
     record.set_status("queued")
     run = executor_run(name, f"{name}/iter_1", options, flags)
     return one_run_job("training", run, options)
@@ -163,18 +165,18 @@ def executor_run(
             "--reward-fn", "{folder}/reward_fn.py", "--config", "{folder}/config.json",
             "--runs-dir", f"{{runs_dir}}/{above}", "--iteration-id", name, *flags,
         ),
-        **options.of_run(),
+        **options.run_fields(),
     )  # fmt: skip
 
 
 def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobSpec:
     """Make the folder of a self-play run, and a job that runs it."""
-    from unstable.run import RunFolder, own_parts
+    from unstable.run import RunFolder, list_own_parts
 
     name = new_job_id("selfplay")
     folder = runs_dir / name
     folder.mkdir(parents=True)
-    RunFolder(folder).write_config(_from_anywhere(config))
+    RunFolder(folder).write_config(_with_absolute_model(config))
     run = RunSpec(
         run_id=name,
         folder=name,
@@ -185,15 +187,15 @@ def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobS
             "resume",
             "{folder}",
             "--json",
-            *(["--trust"] if own_parts(config) else []),  # named by who submits it
+            *(["--trust"] if list_own_parts(config) else []),  # named by who submits it
         ),
         secrets=_selfplay_variables(config),
-        **options.of_run(),
+        **options.run_fields(),
     )
     return one_run_job("selfplay", run, options)
 
 
-def _from_anywhere(config: RunConfig) -> RunConfig:
+def _with_absolute_model(config: RunConfig) -> RunConfig:
     """The same run for a process in another folder: a model's own may be named from here."""
     model = Path(config.model)
     if not model.is_dir():
@@ -216,5 +218,5 @@ def _selfplay_variables(config: RunConfig) -> tuple[str, ...]:
 def command_job(command: Sequence[str], options: JobOptions, job_id: str = "") -> JobSpec:
     """A job that runs a command in a folder of its own."""
     name = job_id or new_job_id("command")
-    run = RunSpec(run_id=name, folder=name, command=tuple(command), **options.of_run())
+    run = RunSpec(run_id=name, folder=name, command=tuple(command), **options.run_fields())
     return one_run_job("command", run, options)

@@ -72,17 +72,17 @@ class Exporter:
             self._not_before[name] = now + max(MANIFEST_PAUSE_S, MANIFEST_SHARE * (now - began))
 
 
-def saved_log(store: Store, launch_id: str) -> Path:
-    """Where the output of a launch on another machine lies after its end."""
+def saved_log_path(store: Store, launch_id: str) -> Path:
+    """The file with the output of a launch on another machine, after its end."""
     return store.folder / "logs" / f"{launch_id}.txt"
 
 
 def read_output(store: Store, run: RunRow, attempt: int, offset: int = 0) -> bytes:
-    """What an attempt at a run wrote, from this byte on; nothing if it has not started.
+    """The output of an attempt at a run, from this byte on; empty before it starts.
 
     Raises BackendError if its node has to be asked and cannot be.
     """
-    saved = saved_log(store, f"{run.run_id}.{attempt}")
+    saved = saved_log_path(store, f"{run.run_id}.{attempt}")
     if saved.exists():
         return saved.read_bytes()[offset:]
     node = store.node(run.node_id or "local")

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Literal
 
 from p2p.files import write_bytes
-from p2p.scheduler.backends import Backend, BackendError, make_backend, secret_values
-from p2p.scheduler.job_files import Exporter, saved_log
+from p2p.scheduler.backends import Backend, BackendError, make_backend, read_secrets
+from p2p.scheduler.job_files import Exporter, saved_log_path
 from p2p.scheduler.launch import RunStatus
 from p2p.scheduler.notify import listen
 from p2p.scheduler.records import Launch, NodeConfig, RunRow
-from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy, only_scheduler
+from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy, hold_scheduler_lock
 from p2p.scheduler.store import Store, StoreError
 from p2p.scheduler.writer import NotOurRun, Writer
 from p2p.settings import get_settings
@@ -84,13 +84,13 @@ class RunMonitor:
         self._cancel_wanted = self.run.cancel_requested
 
     def cancel(self) -> None:
-        """Its end was asked for."""
+        """Ask for its end."""
         if not self._cancel_wanted:
             self._cancel_wanted = True
             self.look.set()
 
     async def watch(self) -> None:
-        """Stay with it to its end, through all failures of its node."""
+        """Watch the launch to its end, through all failures of its node."""
         pause, max_pause = LOCAL_POLL_S if self.is_here else REMOTE_POLL_S
         failures = 0
         while True:
@@ -157,7 +157,7 @@ class RunMonitor:
     async def _submit(self) -> RunStatus:
         """Start it. Where that keeps failing, it may have begun all the same, or have ended."""
         try:
-            return await self.backend.start(self.launch, secret_values(self.launch.spec.secrets))
+            return await self.backend.start(self.launch, read_secrets(self.launch.spec.secrets))
         except BackendError:
             self._refusals += 1
             if self._refusals < MAX_REFUSALS:
@@ -250,16 +250,16 @@ class Scheduler:
         try:
             with ExitStack() as stack:
                 if self.job_id is None:
-                    stack.enter_context(self._listening())
+                    stack.enter_context(self._listen())
                 while not self.stopped:
                     self._wake_up.clear()
-                    self._look(writer)
+                    self._run_once(writer)
                     if until_idle and not self._monitors and not self._has_work():
                         break
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._wake_up.wait(), POLL_S)
         finally:
-            await self._leave()
+            await self._shut_down()
             writer.close()
 
     def _has_work(self) -> bool:
@@ -269,7 +269,7 @@ class Scheduler:
         job = self.store.job(self.job_id)
         return job is not None and job.state in ("pending", "running")
 
-    def _look(self, writer: Writer) -> None:
+    def _run_once(self, writer: Writer) -> None:
         """Do what is to be done now. A disk that is full or a lock that is held will pass."""
         try:
             self._assign(writer)
@@ -283,30 +283,30 @@ class Scheduler:
         for run in writer.live_runs():
             monitor = self._monitors.get(run.launch_id)
             if monitor is None:
-                self._monitor(run, writer)
+                self._start_monitor(run, writer)
             elif run.cancel_requested:
                 monitor.cancel()
-        for run in writer.assign(avoided=self._out_of_reach()):
+        for run in writer.assign(avoided=self._list_avoided_nodes()):
             _logger.info("%s goes to %s", run.launch_id, run.node_id)
             self.step("assigned")
-            self._monitor(run, writer)
+            self._start_monitor(run, writer)
         if time.monotonic() - self._explained_at > EXPLAIN_EVERY_S:
             self._explained_at = time.monotonic()
             writer.explain_unplaceable()
 
-    def _out_of_reach(self) -> frozenset[str]:
+    def _list_avoided_nodes(self) -> frozenset[str]:
         """Nodes that nothing goes to for now."""
         now = time.monotonic()
         self._avoided = {node: until for node, until in self._avoided.items() if until > now}
         return frozenset(self._avoided)
 
-    def _monitor(self, run: RunRow, writer: Writer) -> None:
+    def _start_monitor(self, run: RunRow, writer: Writer) -> None:
         node = self.store.node(run.node_id or "")
         if node is None:
             writer.try_again(run, f"its node {run.node_id} is not there any more")
             return
         try:
-            backend = self._backend(node)
+            backend = self._get_backend(node)
         except (BackendError, ImportError) as error:
             writer.note(run, f"node {node.node_id}: {error}")
             return  # looked at again with the next look
@@ -316,15 +316,15 @@ class Scheduler:
             backend=backend,
             writer=writer,
             is_here=node.backend == "local",
-            log_path=saved_log(self.store, run.launch_id),
+            log_path=saved_log_path(self.store, run.launch_id),
             step=self.step,
         )
         self._monitors[run.launch_id] = monitor
         task = asyncio.create_task(monitor.watch(), name=run.launch_id)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_monitor_end)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_monitor_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         monitor = self._monitors.pop(task.get_name(), None)
         if monitor is not None and monitor.unreached and monitor.run.node_id is not None:
@@ -332,7 +332,7 @@ class Scheduler:
         self._wake_up.set()
 
     @contextmanager
-    def _listening(self) -> Iterator[None]:
+    def _listen(self) -> Iterator[None]:
         """Look at once when notified."""
 
         def wake_up() -> None:
@@ -351,7 +351,7 @@ class Scheduler:
             yield
             loop.remove_reader(listener)
 
-    def _backend(self, node: NodeConfig) -> Backend:
+    def _get_backend(self, node: NodeConfig) -> Backend:
         config, backend = self._backends.get(node.node_id, (None, None))
         if backend is None or config != node:
             # One whose settings changed is left to those who still use it.
@@ -359,7 +359,7 @@ class Scheduler:
             self._backends[node.node_id] = (node, backend)
         return backend
 
-    async def _leave(self) -> None:
+    async def _shut_down(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -377,7 +377,7 @@ def work(
     until_idle: bool = False,
     step: Callable[[SchedulerStep], None] = lambda _: None,
 ) -> None:
-    """Be the scheduler of a runs folder, until a signal to stop or until idle.
+    """Run the scheduler of a runs folder until a signal to stop or until idle.
 
     Raises SchedulerBusy if there is one already, unless it is for one job only, and StoreError if
     there is no such job, or the folder was made by somebody else.
@@ -398,7 +398,7 @@ def work(
         while True:
             with ExitStack() as stack:
                 if job_id is None:
-                    stack.enter_context(only_scheduler(runs_dir))
+                    stack.enter_context(hold_scheduler_lock(runs_dir))
                 stopped = asyncio.run(until_signal())
             # A job that came after the last look, while the lock was still held, waits for us.
             if stopped or job_id is not None or not store.jobs(1, unended=True):
@@ -406,7 +406,7 @@ def work(
 
 
 def log_to_stderr() -> None:
-    """What happens to runs, and what goes wrong."""
+    """Log what happens to runs, and what goes wrong, to standard error."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True
     )

@@ -63,12 +63,12 @@ LAUNCH_VARIABLES = (
 
 
 class LaunchError(Exception):
-    """It could not be started or removed; this may be tried again."""
+    """A launch could not be started or removed; it may be tried again."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What has become of a launch, as its node knows."""
+    """The status of a launch, as its node knows it."""
 
     state: Literal["absent", "waiting", "running", "exited", "cancelled", "lost"]
     """absent: never started. waiting: started, but there are no free cores or the queue is long.
@@ -89,7 +89,7 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class LaunchFile:
-    """What the supervisor has to know."""
+    """The launch as its supervisor reads it."""
 
     command: Sequence[str]
     cwd: str
@@ -122,7 +122,7 @@ def launch_file(spec: RunSpec, runs_dir: Path, python: str, **options: Any) -> L
 
 
 def launch_environment() -> dict[str, str]:
-    """What a program is given of this process's environment, secrets aside."""
+    """The variables that a program is given of this process's environment, without secrets."""
     variables = {name: os.environ[name] for name in LAUNCH_VARIABLES if name in os.environ}
     return {**from_anywhere(variables), "PYTHONUNBUFFERED": "1"}  # so that its log can be followed
 
@@ -204,7 +204,7 @@ class LaunchFolder:
             raise LaunchError(f"{self.launch_id} could not be started: {output[-2000:]}")
 
     def read_launch(self) -> LaunchFile:
-        """What to start; raises OSError or ValueError."""
+        """Read launch.json; raises OSError or ValueError."""
         launch = self._read("launch.json", LaunchFile)
         if launch is None:
             raise FileNotFoundError(f"{self.path / 'launch.json'} is not there")
@@ -245,7 +245,7 @@ class LaunchFolder:
     # --- status -----------------------------------------------------------------------------------
 
     def status(self) -> RunStatus:
-        """What has become of it; renews its lease. Kills what a dead supervisor left behind."""
+        """The status of the launch; renews its lease and kills what a dead supervisor left."""
         if self.read_claim() is None:
             return RunStatus("absent")
         # In this order: a supervisor that is gone wrote down the end before.
@@ -253,7 +253,7 @@ class LaunchFolder:
         if (end := self.read_end()) is not None:
             return end
         if not alive:
-            return self._after_a_death()
+            return self._handle_dead_supervisor()
         if self.lease.exists():
             self.lease.touch()
         process = self.read_process()
@@ -262,8 +262,8 @@ class LaunchFolder:
         cores = ", ".join(str(core) for core in process["cores"])
         return RunStatus("running", message=f"process {process['pid']} on core {cores}")
 
-    def _after_a_death(self) -> RunStatus:
-        if left := kill_all(lambda: _marked(self.marks)):
+    def _handle_dead_supervisor(self) -> RunStatus:
+        if left := kill_all(lambda: _find_marked(self.marks)):
             message = f"its supervisor died; processes {left} cannot be killed"
             return RunStatus("running", message=message)
         message = f"its supervisor died without a word {self._supervisor_log()}".strip()
@@ -285,7 +285,7 @@ class LaunchFolder:
         return self._read("exit.json", lambda when="", **fields: RunStatus(**fields))  # noqa: ARG005
 
     def read_log(self, offset: int = 0, limit: int = -1) -> bytes:
-        """What it wrote, from this byte on, `limit` bytes at most; nothing if there is none yet."""
+        """The output from this byte on, `limit` bytes at most; empty if there is none yet."""
         try:
             with self.log.open("rb") as stream:
                 stream.seek(max(0, offset))
@@ -352,7 +352,7 @@ def forget_released(base: Path, older_than_s: float = KEPT_S) -> None:
                 shutil.rmtree(folder)
 
 
-def _marked(marks: Mapping[str, str]) -> list[psutil.Process]:
+def _find_marked(marks: Mapping[str, str]) -> list[psutil.Process]:
     """Every process of ours that was started with these variables in its environment."""
     processes = []
     for process in psutil.process_iter():

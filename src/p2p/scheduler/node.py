@@ -12,21 +12,24 @@ nothing; launches are found by their names. An actor on a Ray cluster calls the 
 from __future__ import annotations
 
 import base64
+import importlib.metadata
 import json
 import os
+import platform
+import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from p2p.scheduler.launch import LaunchError, LaunchFile, LaunchFolder, forget_released
-from p2p.scheduler.machine import machine
+from p2p.training.cpu_manager import default_pool, gpu_numbers
 
 
 def _prepare(launch: LaunchFolder, folder: str = "") -> Any:
-    """What has become of it; if nothing yet, files can be sent to its folder."""
+    """The status of a launch; makes its folder where it is absent, for files to be sent."""
     status = launch.status()
     if status.state == "absent":
         launch.make()
@@ -100,10 +103,30 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 """What can be done with a launch."""
 
 
+def describe_machine(requirements: Iterable[str] = ()) -> dict[str, Any]:
+    """This machine: name, cores, GPUs, Python, and which of these requirements it lacks."""
+    missing = []
+    for requirement in requirements:
+        name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+        try:
+            if "extra ==" not in requirement:
+                importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    return {
+        "name": platform.node(),
+        "cores": len(default_pool()),
+        "gpus": len(gpu_numbers()),
+        "python": platform.python_version(),
+        "missing": missing,
+        "rsync": shutil.which("rsync") is not None,
+    }
+
+
 def perform(base: Path, operation: str, launch_id: str = "", **arguments: Any) -> Any:
     """Do something with a launch, look at many of them, or at the machine."""
     if operation == "machine":
-        return machine(**arguments)
+        return describe_machine(**arguments)
     if operation == "statuses":
         names = arguments["launch_ids"]
         return {name: asdict(LaunchFolder(base, name).status()) for name in names}

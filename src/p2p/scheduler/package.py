@@ -43,7 +43,7 @@ def build_package() -> Package:
 
 
 def _folder(package: str) -> Path:
-    """Where a package lies; without importing it."""
+    """The folder of a package, without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"{package} is not importable, so it cannot be sent to another machine")

@@ -22,7 +22,7 @@ OWN_FOLDER = "scheduler"
 """The scheduler's own folder below the runs folder: no run may use it."""
 
 
-def _stays_inside(path: str) -> str:
+def _check_inside(path: str) -> str:
     if ".." in path.split("/"):
         raise ValueError(f"{path!r} leads out of its folder: `..` is not allowed")
     return path
@@ -37,13 +37,13 @@ HostName = Annotated[
 ]
 UserName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]*$", max_length=32)]
 AbsolutePath = Annotated[
-    str, Field(pattern=r"^/[A-Za-z0-9._/-]*$", max_length=1024), AfterValidator(_stays_inside)
+    str, Field(pattern=r"^/[A-Za-z0-9._/-]*$", max_length=1024), AfterValidator(_check_inside)
 ]
 """A path on a node, in characters that mean nothing to a shell."""
 FolderName = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$", max_length=512),
-    AfterValidator(_stays_inside),
+    AfterValidator(_check_inside),
 ]
 """A folder below the runs folder, such as `bm_1f2e/case7`."""
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=MAX_NAME)]
@@ -57,7 +57,7 @@ BackendName = Literal["local", "ssh", "ray", "slurm"]
 
 
 class RunSpec(Record):
-    """One program on one node. All that it reads and writes lies in its folder."""
+    """A program on one node. All that it reads and writes lies in its folder."""
 
     run_id: Annotated[Id, Field(max_length=MAX_NAME - 8)]  # an attempt's number fits behind it
     """Unique in the runs folder, whichever its job."""
@@ -84,7 +84,7 @@ class RunSpec(Record):
     tags: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _leaves_the_scheduler_alone(self) -> RunSpec:
+    def _check_folder(self) -> RunSpec:
         if self.folder.split("/")[0] == OWN_FOLDER:
             raise ValueError(f"folder {self.folder}: {OWN_FOLDER}/ is the scheduler's own")
         return self
@@ -106,7 +106,7 @@ class JobSpec(Record):
     created_at: datetime
 
     @model_validator(mode="after")
-    def _runs_fit_together(self) -> JobSpec:
+    def _check_runs(self) -> JobSpec:
         known: set[str] = set()
         folders: set[str] = set()
         for run in self.runs:
@@ -134,7 +134,7 @@ NEEDED_FIELDS: Mapping[BackendName, tuple[str, ...]] = {
 
 
 class NodeConfig(Record):
-    """Where runs can be sent."""
+    """A node: a place to which runs can be sent."""
 
     node_id: Id
     backend: Annotated[BackendName, Flag("--backend", "local, ssh, ray or slurm.", "KIND")] = (
@@ -182,7 +182,7 @@ class NodeConfig(Record):
     )
 
     @model_validator(mode="after")
-    def _has_what_its_backend_needs(self) -> NodeConfig:
+    def _check_needed_fields(self) -> NodeConfig:
         for name in NEEDED_FIELDS[self.backend]:
             if getattr(self, name) is None:
                 raise ValueError(f"{name} is needed for the backend {self.backend}")
@@ -190,7 +190,7 @@ class NodeConfig(Record):
 
 
 class Launch(Record):
-    """One attempt at a run: what a backend is asked to start, at most once."""
+    """An attempt at a run, which a backend starts at most once."""
 
     launch_id: Id
     """`{run_id}.{attempt}`: the same after any crash, so that a second request finds the first."""

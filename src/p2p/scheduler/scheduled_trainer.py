@@ -18,6 +18,7 @@ from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
 from p2p.settings import command_in
+from p2p.training.model_files.store import copy_into
 from p2p.training.trainer import IterationTrainer, RunBatch
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
     return ScheduledTrainer(
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
-        videos=loop.videos,
+        videos=False,
         cancelled=switch.cancelled,
     )
 
@@ -56,7 +57,7 @@ class ScheduledTrainer(IterationTrainer):
 
     def await_earlier(self, iteration_dir: Path) -> None:
         """Wait for the job that an earlier, killed caller has left."""
-        runs_dir, name, _ = _place(iteration_dir)
+        runs_dir, name, _ = _locate_iteration(iteration_dir)
         with closing(Store(runs_dir)) as store:
             earlier = store.jobs(prefix=f"{name}.")
             if earlier and earlier[0].state in ("pending", "running"):
@@ -64,16 +65,18 @@ class ScheduledTrainer(IterationTrainer):
 
     def run_all(self, batch: RunBatch) -> None:
         """A run's folder travels with its saved state, so what waits may continue elsewhere."""
-        runs_dir, name, folder = _place(batch.iteration_dir)
+        runs_dir, name, folder = _locate_iteration(batch.iteration_dir)
         if not self.cancelled():
             with closing(Store(runs_dir)) as store:
+                for run in batch.waiting:  # its folder alone goes to another machine
+                    copy_into(batch.record(run).path, run.env_id)
                 job_id = f"{name}.{len(store.jobs(prefix=f'{name}.')) + 1}"
-                store.submit(self._job(job_id, batch.waiting, folder, store, batch.flags))
+                store.submit(self._make_job(job_id, batch.waiting, folder, store, batch.flags))
                 self._wait(store, job_id)
         for run in batch.waiting if self.cancelled() or not batch.pauses else ():
             batch.record(run).set_status_if("cancelled", UNFINISHED)
 
-    def _job(
+    def _make_job(
         self,
         job_id: str,
         unfinished: Sequence[TrainConfig],
@@ -97,7 +100,7 @@ class ScheduledTrainer(IterationTrainer):
         )
 
     def _wait(self, store: Store, job_id: str) -> None:
-        """Until all its runs have ended; leaves none behind when interrupted."""
+        """Wait for the end of all runs; cancels them when interrupted."""
         cancelled, looked = False, 0.0
         try:
             while (job := store.job(job_id)) and job.state in ("pending", "running"):
@@ -130,7 +133,7 @@ class ScheduledTrainer(IterationTrainer):
             record.set_status_if("error", UNFINISHED, message)
 
 
-def _place(iteration_dir: Path) -> tuple[Path, str, str]:
+def _locate_iteration(iteration_dir: Path) -> tuple[Path, str, str]:
     """The runs folder of an iteration, the prefix of its jobs, and its own path in there.
 
     It is the folder with a scheduler, else two above the iteration.

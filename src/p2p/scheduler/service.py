@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from p2p.files import is_free, locked, open_log
 from p2p.scheduler.notify import notify
 from p2p.scheduler.store import Store, StoreError, scheduler_folder
 from p2p.settings import file_variables
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
+from p2p.utils.subprocess_utils import python_command, start_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,13 +31,13 @@ def lock_path(runs_dir: Path) -> Path:
 
 
 def log_path(runs_dir: Path) -> Path:
-    """What a scheduler in the background says."""
+    """The log of a scheduler in the background."""
     return scheduler_folder(runs_dir) / "scheduler.log"
 
 
 @contextmanager
-def only_scheduler(runs_dir: Path) -> Iterator[None]:
-    """Be the one scheduler of the folder; raises SchedulerBusy if there is one."""
+def hold_scheduler_lock(runs_dir: Path) -> Iterator[None]:
+    """Hold the lock of the folder's scheduler; raises SchedulerBusy if another has it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(lock_path(runs_dir), patience_s=1.0))
@@ -74,17 +73,11 @@ def ensure_scheduler(runs_dir: Path) -> None:
         return
     log = log_path(runs_dir)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = python_command("p2p.scheduler.job_scheduler", "--runs-dir", str(runs_dir))
+    command = python_command(
+        "p2p.scheduler.job_scheduler", "--runs-dir", str(runs_dir), "--until-idle"
+    )
     with open_log(log) as stream:
-        process = subprocess.Popen(
-            [*command, "--until-idle"],
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-            env=from_anywhere({**file_variables(), **os.environ}),
-            cwd=NEUTRAL,
-        )
+        process = start_program(command, {**file_variables(), **os.environ}, stream)
     deadline = time.monotonic() + START_TIMEOUT_S
     while not is_running(runs_dir) and time.monotonic() < deadline:
         # One that was quicker than this look, or that found another one at work, is no failure.

@@ -160,7 +160,7 @@ class StoreError(Exception):
 
 
 def scheduler_folder(runs_dir: Path) -> Path:
-    """Where the scheduler of a runs folder keeps its own files."""
+    """The folder with the scheduler's own files."""
     return runs_dir.absolute() / OWN_FOLDER
 
 
@@ -177,16 +177,20 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 class Store:
-    """The store of a runs folder, made when first opened."""
+    """The store of a runs folder, made when first opened.
 
-    def __init__(self, runs_dir: Path) -> None:
+    Without `make`, nothing is written where there is none: it reads like a new one.
+    """
+
+    def __init__(self, runs_dir: Path, *, make: bool = True) -> None:
         self.runs_dir = runs_dir.absolute()
         self.folder = scheduler_folder(runs_dir)
         self.path = self.folder / "scheduler.sqlite"
         if self.path.is_symlink() or self.folder.is_symlink():
             raise StoreError(f"{self.path} is a link, or behind one: links are not followed")
-        self.connection, is_new = _connect(self.path)
-        if is_new:
+        absent = not make and not self.path.exists()
+        self.connection, is_new = _connect(Path(":memory:") if absent else self.path)
+        if is_new and not absent:
             with suppress(StoreError):  # until somebody wants to run something
                 self.trust()
 
@@ -329,7 +333,7 @@ class Store:
         return self.select_runs("WHERE job_id = ? ORDER BY number", job_id)
 
     def live_runs(self) -> list[RunRow]:
-        """Those on a node."""
+        """The runs that are on a node."""
         return self.select_runs("WHERE state IN ('starting', 'running') ORDER BY number")
 
     def run(self, run_id: str) -> RunRow | None:
@@ -341,7 +345,7 @@ class Store:
         return next(iter(self.select_runs(clause, folder)), None)
 
     def spec(self, run_id: str) -> RunSpec:
-        """What a run was asked to do; raises StoreError for one that is not there."""
+        """The specification of a run; raises StoreError for an unknown one."""
         query = "SELECT spec FROM runs WHERE run_id = ?"
         row = self.connection.execute(query, (run_id,)).fetchone()
         if row is None:
@@ -362,7 +366,7 @@ class Store:
         also by one that starts only later.
         """
         with transaction(self.connection) as connection:
-            chosen = [run for run in self._chosen(job_id, run_ids) if run.state not in ENDED]
+            chosen = [run for run in self._select_chosen(job_id, run_ids) if run.state not in ENDED]
             asked = "UPDATE runs SET cancel_requested = 1 WHERE run_id = ?"
             connection.executemany(asked, [(run.run_id,) for run in chosen])
             for run in chosen:
@@ -371,17 +375,17 @@ class Store:
         return len(chosen)
 
     def retry(self, job_id: str, run_ids: Collection[str] | None = None) -> int:
-        """Let runs that failed, were cancelled or skipped run again; returns how many.
+        """Retry runs that failed, were cancelled or skipped; returns how many.
 
         With them those that were skipped because of them. Each has all its attempts again.
         """
         with transaction(self.connection) as connection:
             again = {
                 run.run_id
-                for run in self._chosen(job_id, run_ids)
+                for run in self._select_chosen(job_id, run_ids)
                 if run.state in ("failed", "cancelled", "skipped")
             }
-            again |= _skipped_for(connection, again)
+            again |= _find_skipped(connection, again)
             for run_id in again:
                 # A new number also where it never started: the old one may have been cancelled.
                 connection.execute(
@@ -397,7 +401,7 @@ class Store:
                 _update_dependents(connection, run_id)
         return len(again)
 
-    def _chosen(self, job_id: str, run_ids: Collection[str] | None) -> list[RunRow]:
+    def _select_chosen(self, job_id: str, run_ids: Collection[str] | None) -> list[RunRow]:
         runs = self.runs(job_id)
         if not runs:
             raise StoreError(f"there is no job {job_id}")
@@ -452,7 +456,7 @@ def _count_unmet(connection: sqlite3.Connection, run_id: str) -> bool:
     return False
 
 
-def _skipped_for(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
+def _find_skipped(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
     """Runs that were skipped because of these, or because of each other."""
     skipped: set[str] = set()
     pending = list(run_ids)
@@ -517,8 +521,7 @@ def _statements(script: str) -> Iterator[str]:
 
 def this_machine() -> NodeConfig:
     """The node that a new store has."""
-    from p2p.scheduler.machine import gpu_numbers
-    from p2p.training.cpu_manager import default_pool
+    from p2p.training.cpu_manager import default_pool, gpu_numbers
 
     try:
         gpus = len(gpu_numbers())

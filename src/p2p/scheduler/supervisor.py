@@ -24,9 +24,8 @@ import psutil
 
 from p2p.sandbox import kernel
 from p2p.scheduler.launch import LaunchFile, LaunchFolder, RunStatus, kill_all
-from p2p.scheduler.machine import gpu_manager
 from p2p.scheduler.notify import notify
-from p2p.training.cpu_manager import CoreLease, CPUManager
+from p2p.training.cpu_manager import CoreLease, CPUManager, gpu_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +46,7 @@ _AWAITED = {*_STOPPING, signal.SIGCHLD}
 
 
 class _Stop(Exception):
-    """It is to end, and this is how its end counts."""
+    """A reason to end the program, and how its end counts."""
 
     def __init__(self, end: RunStatus) -> None:
         super().__init__(end.message)
@@ -55,7 +54,7 @@ class _Stop(Exception):
 
 
 class _Supervisor:
-    """One launch, from its claim to its end. Signals are blocked, and taken up in `_wait`."""
+    """Supervises a launch from its claim to its end. Signals are blocked but in `_wait`."""
 
     def __init__(self, folder: LaunchFolder, launch: LaunchFile) -> None:
         self.folder = folder
@@ -79,7 +78,7 @@ class _Supervisor:
             kill_all(lambda: psutil.Process().children(recursive=True))
             self._reap()
         if stopped is None:
-            return _end_of_program(self.code or 0)
+            return _status_of_exit(self.code or 0)
         return replace(stopped, exit_code=self.code) if stopped.state == "cancelled" else stopped
 
     def _allocate(self) -> tuple[CoreLease, CoreLease | None]:
@@ -106,7 +105,7 @@ class _Supervisor:
         # A run that asks for no GPU sees none, so that it cannot disturb one that does.
         visible = ",".join(str(gpu) for gpu in gpus.cores) if gpus else ""
         try:
-            secrets = _secrets_of_machine(self.launch)
+            secrets = _read_machine_secrets(self.launch)
         except OSError as error:
             raise _Stop(RunStatus("exited", REFUSED_CODE, str(error))) from error
         variables = {
@@ -143,10 +142,10 @@ class _Supervisor:
         if limit is not None and self.program and time.monotonic() - self.started > limit:
             message = f"it ran into its time limit of {limit:g} s"
             raise _Stop(RunStatus("exited", TIME_LIMIT_CODE, message))
-        if lease is not None and self._silence() > lease:
+        if lease is not None and self._seconds_unasked() > lease:
             raise _Stop(RunStatus("lost", message=f"nobody asked after it for {lease:g} s"))
 
-    def _silence(self) -> float:
+    def _seconds_unasked(self) -> float:
         """Seconds since somebody asked, by a steady clock that goes on while the machine sleeps."""
         try:
             touched = self.folder.lease.stat().st_mtime
@@ -174,7 +173,7 @@ class _Supervisor:
             self._reap()
 
 
-def _end_of_program(code: int) -> RunStatus:
+def _status_of_exit(code: int) -> RunStatus:
     if code == -signal.SIGKILL:
         # Nobody who may end it kills a program that is not to end: the machine did.
         return RunStatus("lost", message=KILLED)
@@ -205,7 +204,7 @@ def _become_program(
         os._exit(1)
 
 
-def _secrets_of_machine(launch: LaunchFile) -> dict[str, str]:
+def _read_machine_secrets(launch: LaunchFile) -> dict[str, str]:
     """The values that the machine itself provides, in lines NAME=value for this user only."""
     if launch.secrets_file is None or not launch.secrets:
         return {}

@@ -49,7 +49,7 @@ class Writer:
         self._held.enter_context(locked(self._locks / self.owner))
 
     def close(self) -> None:
-        """Let go of all jobs; others may take them at once."""
+        """Release all jobs; others may take them at once."""
         self.store.connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (self.owner,))
         (self._locks / self.owner).unlink(missing_ok=True)
         self._held.close()
@@ -75,7 +75,7 @@ class Writer:
         return not path.exists() or is_free(path)
 
     @contextmanager
-    def _own(self, run: RunRow) -> Iterator[tuple[sqlite3.Connection, RunRow]]:
+    def _change_own_run(self, run: RunRow) -> Iterator[tuple[sqlite3.Connection, RunRow]]:
         """A change of a run that is on a node in this attempt, and whose job is ours.
 
         Gives the run as it is now; raises NotOurRun.
@@ -110,10 +110,10 @@ class Writer:
         if not connection.execute("SELECT 1 FROM jobs WHERE ready > 0 LIMIT 1").fetchone():
             return []
         with transaction(connection):
-            rooms = [room for room in self._rooms() if room.node_id not in avoided]
+            rooms = [room for room in self._read_rooms() if room.node_id not in avoided]
             if not any(room.free_cores > 0 for room in rooms):
                 return []
-            placed = place(self._line(), rooms)
+            placed = place(self._queue_jobs(), rooms)
             now = time.time()
             for run_id, node_id in placed.items():
                 changed = connection.execute(
@@ -125,7 +125,7 @@ class Writer:
                     raise StoreError(f"{run_id} was not waiting: the store is damaged")
         return [run for run_id in placed if (run := self.store.run(run_id)) is not None]
 
-    def _rooms(self) -> list[Room]:
+    def _read_rooms(self) -> list[Room]:
         return [
             Room(node_id, cores, gpus, max(0, cores - used_cores), max(0, gpus - used_gpus))
             for node_id, cores, gpus, used_cores, used_gpus in self.store.connection.execute(
@@ -133,7 +133,7 @@ class Writer:
             )
         ]
 
-    def _line(self) -> Iterator[JobInLine]:
+    def _queue_jobs(self) -> Iterator[JobInLine]:
         """Our jobs with runs that wait, the first in line first."""
         jobs = self.store.connection.execute(
             "SELECT job_id, number, priority, nodes, max_parallel, live, used_cores FROM jobs "
@@ -143,7 +143,7 @@ class Writer:
         for job_id, number, priority, nodes, max_parallel, live, used_cores in jobs:
             yield JobInLine(
                 number=number,
-                waiting=self._waiting(job_id),
+                waiting=self._read_waiting(job_id),
                 priority=priority,
                 nodes=frozenset(json.loads(nodes)),
                 max_parallel=max_parallel,
@@ -151,7 +151,7 @@ class Writer:
                 cores_in_use=used_cores,
             )
 
-    def _waiting(self, job_id: str) -> Iterator[Waiting]:
+    def _read_waiting(self, job_id: str) -> Iterator[Waiting]:
         for run_id, cores, gpus, nodes in self.store.connection.execute(
             "SELECT run_id, cores, gpus, json_extract(spec, '$.nodes') FROM runs "
             "WHERE job_id = ? AND state = 'pending' AND blocked = 0 ORDER BY number",
@@ -161,15 +161,15 @@ class Writer:
 
     def explain_unplaceable(self) -> None:
         """Say so of runs that no node they may go to will take, however long they wait."""
-        rooms = self._rooms()
-        for job in list(islice(self._line(), MAX_JOBS_EXPLAINED)):
+        rooms = self._read_rooms()
+        for job in list(islice(self._queue_jobs(), MAX_JOBS_EXPLAINED)):
             run = next(job.waiting, None)
             if run is None:
                 continue
             may = run.nodes or job.nodes
             if any(room.could_fit(run) for room in rooms if not may or room.node_id in may):
                 continue
-            reason = _why_unplaceable(run, may, {room.node_id for room in rooms})
+            reason = _describe_unplaceable(run, may, {room.node_id for room in rooms})
             self.store.connection.execute(
                 "UPDATE runs SET message = ? "
                 "WHERE run_id = ? AND state = 'pending' AND message <> ?",
@@ -179,15 +179,15 @@ class Writer:
     # --- what has become of a run -----------------------------------------------------------------
 
     def mark_running(self, run: RunRow) -> None:
-        """Its node has taken it."""
-        with self._own(run) as (connection, _):
+        """Note that its node has taken the run."""
+        with self._change_own_run(run) as (connection, _):
             connection.execute(
                 "UPDATE runs SET state = 'running', message = '' WHERE run_id = ?", (run.run_id,)
             )
 
     def note(self, run: RunRow, message: str) -> None:
         """Say something about a run that goes on, such as why its node cannot be reached."""
-        with self._own(run) as (connection, current):
+        with self._change_own_run(run) as (connection, current):
             if current.message != message:
                 connection.execute(
                     "UPDATE runs SET message = ? WHERE run_id = ?", (message, run.run_id)
@@ -196,19 +196,19 @@ class Writer:
     def finish(
         self, run: RunRow, state: RunState, message: str = "", exit_code: int | None = None
     ) -> None:
-        """It has ended so; those that waited for it may start."""
-        with self._own(run) as (connection, _):
+        """Note the end of a run; those that waited for it may start."""
+        with self._change_own_run(run) as (connection, _):
             end_run(connection, run.run_id, state, message, exit_code)
 
     def try_again(
         self, run: RunRow, message: str, exit_code: int | None = None, *, counts: bool = True
     ) -> None:
-        """Its attempt came to nothing: it waits for the next, or has failed if that was the last.
+        """Note a lost attempt: the run waits for the next, or has failed if that was the last.
 
         If its end was asked for meanwhile, it is cancelled. One that does not count leaves as many
         attempts as there were.
         """
-        with self._own(run) as (connection, current):
+        with self._change_own_run(run) as (connection, current):
             (last,) = connection.execute(
                 "SELECT last_attempt FROM runs WHERE run_id = ?", (run.run_id,)
             ).fetchone()
@@ -226,7 +226,7 @@ class Writer:
                 )
 
 
-def _why_unplaceable(run: Waiting, may: frozenset[str], enabled: set[str]) -> str:
+def _describe_unplaceable(run: Waiting, may: frozenset[str], enabled: set[str]) -> str:
     """Why it waits in vain, and what to do about it."""
     if may and not may & enabled:
         why = f"it may run on {' and '.join(sorted(may))} only, which is disabled or gone"
@@ -282,7 +282,7 @@ class JobInLine:
     cores_in_use: int = 0
 
     def order(self) -> tuple[int, int, int]:
-        """Who is first in line: the most urgent, then whoever has least, then the oldest."""
+        """The place in line: by priority, then by fewest cores in use, then by age."""
         return (-self.priority, self.cores_in_use, self.number)
 
 
@@ -314,9 +314,9 @@ def place(jobs: Iterable[JobInLine], rooms: list[Room]) -> dict[str, str]:
             continue
         may = run.nodes or job.nodes
         allowed = [room for room in rooms if not may or room.node_id in may]
-        room = _best([room for room in allowed if room.node_id != reserved], run)
+        room = _choose_room([room for room in allowed if room.node_id != reserved], run)
         if room is None:
-            reserved = reserved or _to_keep_free(allowed, run)
+            reserved = reserved or _choose_reserved(allowed, run)
             continue
         room.free_cores -= run.cores
         room.free_gpus -= run.gpus
@@ -327,7 +327,7 @@ def place(jobs: Iterable[JobInLine], rooms: list[Room]) -> dict[str, str]:
     return placed
 
 
-def _best(rooms: list[Room], run: Waiting) -> Room | None:
+def _choose_room(rooms: list[Room], run: Waiting) -> Room | None:
     """The emptiest node it fits on; GPUs are left to those who need them."""
     fitting = [r for r in rooms if run.cores <= r.free_cores and run.gpus <= r.free_gpus]
     return min(
@@ -337,7 +337,7 @@ def _best(rooms: list[Room], run: Waiting) -> Room | None:
     )
 
 
-def _to_keep_free(rooms: list[Room], run: Waiting) -> str | None:
+def _choose_reserved(rooms: list[Room], run: Waiting) -> str | None:
     """The node on which a run that fits nowhere now will fit first."""
     later = [room for room in rooms if room.could_fit(run)]
     chosen = max(later, key=lambda room: (room.free_cores, room.node_id), default=None)

@@ -32,7 +32,7 @@ def local_trainer(loop: LoopConfig, switch: StopSwitch) -> LocalTrainer:
     return LocalTrainer(
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
-        videos=loop.videos,
+        videos=False,
         cancelled=switch.cancelled,
     )
 

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import contextvars
 import math
-import os
-import threading
 import time
-from contextlib import contextmanager
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p2p.contracts import (
-    ROLLOUT_LABELS,
-    IterationAggregation,
-    JudgmentResult,
-    RunConfigEntry,
-)
+from p2p.contracts import IterationAggregation, JudgmentResult, RunConfigEntry
 from p2p.event_log import emit, span
-from p2p.files import load_text, save_model
+from p2p.files import load_text, read_model, save_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun, JudgeAmendment
 from p2p.session.context import IterationState, SessionContext, load_or_run
+from p2p.session.early_stop import JUDGING_BLOCK, Confirmations, EarlyJudge
 from p2p.session.phases import publish_reward
 from p2p.session.plan import place_start
 from p2p.session.search import CandidateSearch
 from p2p.session.stopping import JudgeUnavailable, SessionCancelled, TrainingUnavailable
-from p2p.training.checkpoints import checkpoint_steps
 from p2p.training.trainer import final_return, plan_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from p2p.contracts import AuthoredCode, Intent
+    from p2p.contracts import AuthoredCode, CheckpointInfo, Intent, TrainSummary
     from p2p.records.loop_files import SteeringTaken
-
-JUDGING_BLOCK = 1
-FIRST_CONFIRMATION_BLOCK = 2
-REHEARSAL_BLOCK = 3000
-"""Seeds of neither."""
-EARLY_LOOK_S = 1.0
-NICENESS = 10
 
 
 @dataclass(frozen=True)
@@ -65,6 +50,21 @@ class IterationRunner:
     def intent(self) -> Intent:
         return self.state.intent
 
+    @property
+    def confirmations(self) -> Confirmations:
+        return Confirmations(self.context, self.record, self._ask_judges)
+
+    @property
+    def early_judge(self) -> EarlyJudge | None:
+        """Judges checkpoints on the way; None where no code judges."""
+        if self.judge is None or not self.judge.valid:
+            return None
+        loop = self.context.loop
+        return EarlyJudge(
+            self.context, self.record, self.intent, self.judge.code, self.confirmations,
+            stops=not loop.train_full and loop.trainer == "local",
+        )  # fmt: skip
+
     def run(self) -> None:
         """Train, judge and confirm.
 
@@ -84,14 +84,12 @@ class IterationRunner:
         plan = self.state.plan
 
         def produce() -> IterationAggregation:
-            if self.judge is not None and self.judge.valid and record.candidates.exists():
-                return self._search()
+            early = self.early_judge
+            if early is not None and record.candidates.exists():
+                return self._search(early)
             self._warm_start(plan.configs)
             trainer = context.trainer(context.loop, context.switch)
-            with (
-                context.switch.polled(),
-                judging_early(context, record, self.intent, self.judge),
-            ):
+            with context.switch.polled(), early.watching() if early else nullcontext():
                 aggregation = trainer.train(
                     plan.configs,
                     plan.seeds,
@@ -112,10 +110,9 @@ class IterationRunner:
             timesteps=plan.train.total_timesteps,
         )
 
-    def _search(self) -> IterationAggregation:
+    def _search(self, early: EarlyJudge) -> IterationAggregation:
         """Train the candidates, the best ones longer; the best of all stands for the iteration."""
-        context, record, judge = self.context, self.record, self.judge
-        assert judge is not None
+        context, record = self.context, self.record
         plan = self.state.plan
         # The first candidate is the revision; the others do it another way.
         first = RunConfigEntry(config_id="c1", params=plan.configs[0].params)
@@ -125,11 +122,9 @@ class IterationRunner:
             record=record,
             plan=plan,
             trainer=context.trainer(context.loop, context.switch),
-            judge_early=lambda run, step: _judge_one(context, run, self.intent, judge.code, step),
-            judge=lambda run, step: self._ask_judges(run, step, run.path / "judged"),
-            would_confirm=self._would_confirm,
+            early=early,
         )
-        with judging_early(context, record, self.intent, judge):
+        with early.watching():
             winner, aggregation = search.run()
         if winner != record.reward.read():
             record.reward.save(winner)
@@ -145,33 +140,23 @@ class IterationRunner:
             code = load_text(self.record.reward_fn_path) or ""
             place_start(self.context, plan.start_policy, runs, code)
 
-    def _would_confirm(self, run: IterationRecord, step: int) -> bool:
-        """Whether a pass will be confirmed, as far as code can tell without the held-out seeds."""
-        loop = self.context.loop
-        if loop.strategy != "code":
-            return True  # looking at so many videos is left to the confirmation
-        folder = run.path / f"judged_{step}"
-        return self._ask_judges(run, step, folder, loop.confirm_episodes, REHEARSAL_BLOCK).passed
-
     # --- judging ----------------------------------------------------------------------------------
 
     def _judge(self, aggregation: IterationAggregation) -> None:
-        """Judge every completed run; the best one stands for the iteration."""
-        loop, record = self.context.loop, self.record
-        candidates = []
+        """Judge every completed run, or the one that has passed; the best one stands."""
+        loop, record, passed = self.context.loop, self.record, self.confirmations.passed
+        candidates, early = [], self.early_judge
         for result in (run for config in aggregation.configs for run in config.per_seed):
-            if result.status != "completed":
+            if result.status != "completed" or (passed and result.run_id != passed.run_id):
                 continue
             run = IterationRecord(record.path / result.run_id)
+            if early is not None and passed is None:
+                early.judge_runs([run])
             candidates.append(self._judge_run(run))
             if loop.judge_every_checkpoint and loop.strategy != "code":
                 self._judge_early_checkpoints(run)
         best, judgment = max(candidates, key=lambda candidate: _rank(candidate[0]))
         load_or_run(record.best_run, lambda: best, event="best_run", iteration=self.number)
-        if not judgment.passed and self.judge is not None and self.judge.valid:
-            # The reviser sees them all, so what it is asked does not depend on who was quicker.
-            run = IterationRecord(record.path / best.run_id)
-            _judge_recorded(self.context, record, [run], self.intent, self.judge.code)
         if record.read_judgment() is None:
             record.save_judgment(judgment)
 
@@ -179,7 +164,13 @@ class IterationRunner:
         summary = run.read_summary()
         if summary is None or summary.selected_step is None:
             raise TrainingUnavailable(f"{run.path} says that it is complete, but its files are not")
-        step = summary.selected_step
+        step = self._best_step(run, summary)
+        tried = run.path / f"judged_{step}"
+        known = read_model(tried.with_suffix(".json"), JudgmentResult)
+        if known is not None and not run.judgment.exists():  # on the same seeds, by the same judges
+            with suppress(OSError):  # it has been moved already
+                tried.rename(run.path / "judged")
+            run.save_judgment(known)
         judgment = load_or_run(
             run.judgment,
             lambda: self._score(lambda: self._ask_judges(run, step, run.path / "judged")),
@@ -192,9 +183,30 @@ class IterationRunner:
             run_id=run.iteration_id,
             step=step,
             score=judgment.intent_score,
-            final_return=final_return(summary),
+            final_return=final_return(summary, step),
         )
         return candidate, judgment
+
+    def _best_step(self, run: IterationRecord, summary: TrainSummary) -> int:
+        """The checkpoint that stands for a run: by what was judged on the way, then by return.
+
+        One that has failed on held-out seeds comes after all that may still pass.
+        """
+        passed, refuted = self.confirmations.passed, self.confirmations.refuted(run)
+        if passed is not None and passed.run_id == run.iteration_id:
+            return passed.step
+        assert summary.selected_step is not None
+        judged, config = run.read_streaming(), run.config.read()
+        if not judged or config is None or config.judgment_select == "last":
+            return summary.selected_step
+
+        def rank(each: CheckpointInfo) -> tuple[bool, float, float, int]:
+            judgment = judged.get(each.step)
+            may_pass = judgment is not None and judgment.passed and each.step not in refuted
+            score = judgment.intent_score if judgment else None
+            return may_pass, -1.0 if score is None else score, each.mean_return, each.step
+
+        return max(summary.checkpoints, key=rank).step
 
     def _judge_early_checkpoints(self, run: IterationRecord) -> None:
         """Let all judges look at the early checkpoints, too; what code alone said gives way."""
@@ -234,9 +246,10 @@ class IterationRunner:
         run: IterationRecord,
         step: int,
         folder: Path,
-        episodes: int | None = None,
+        episodes: int = 0,
         block: int = JUDGING_BLOCK,
     ) -> JudgmentResult:
+        """Judge a checkpoint; 0 episodes: as many as the session judges."""
         config = run.config.read()
         if config is None:
             raise TrainingUnavailable(f"{run.config_path} cannot be read any more")
@@ -264,20 +277,11 @@ class IterationRunner:
         assert first is not None
         if not first.passed:
             return
-        earlier = [context.session.iteration(k).confirmation.read() for k in range(1, self.number)]
-        block = FIRST_CONFIRMATION_BLOCK + sum(each is not None for each in earlier)
-        episodes = context.loop.confirm_episodes
-        confirmation = load_or_run(
-            record.confirmation,
-            lambda: self._score(
-                lambda: self._ask_judges(run, best.step, run.path / "confirmed", episodes, block)
-            ),
-            event="confirm",
-            iteration=self.number,
-            run_id=best.run_id,
-            step=best.step,
-            episodes=episodes,
-        )
+        confirmation = record.confirmation.read()
+        if confirmation is None:
+            confirmations, step = self.confirmations, best.step
+            confirmation = self._score(lambda: confirmations.confirm(run, step))
+            record.confirmation.save(confirmation)
         final = combine_judgments(first, confirmation, None, context.loop.pass_threshold)
         if final != record.read_judgment() and context.feedback(self.number).score is None:
             record.save_judgment(final)
@@ -364,82 +368,3 @@ def combine_judgments(
 def _score_text(judgment: JudgmentResult) -> str:
     score = judgment.intent_score
     return "no score" if score is None else f"{score:.2f}"
-
-
-# --- judging while training goes on ---------------------------------------------------------------
-
-
-@contextmanager
-def judging_early(
-    context: SessionContext, iteration: IterationRecord, intent: Intent, judge: AuthoredCode | None
-) -> Iterator[None]:
-    """While this lasts, each new checkpoint of each run is judged by code, which costs nothing.
-
-    The episodes are those that training's own evaluation has recorded. This is a view of how the
-    behaviour grows and never more: it does not hold up training, and its failure is an event.
-    """
-    if judge is None or not judge.valid:
-        yield
-        return
-    ended = threading.Event()
-    thread = threading.Thread(
-        target=contextvars.copy_context().run,
-        args=(_judge_as_they_come, context, iteration, intent, judge.code, ended),
-        name="early-judge",
-        daemon=True,
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()  # what it is at may end on its own: nobody waits for it
-
-
-def _judge_as_they_come(
-    context: SessionContext,
-    iteration: IterationRecord,
-    intent: Intent,
-    code: str,
-    ended: threading.Event,
-) -> None:
-    # Of this thread and the processes it starts alone: training has the cores first.
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-    while not ended.wait(EARLY_LOOK_S):
-        if not _judge_recorded(context, iteration, iteration.runs(), intent, code, ended.is_set):
-            return
-
-
-def _judge_recorded(
-    context: SessionContext,
-    iteration: IterationRecord,
-    runs: Iterable[IterationRecord],
-    intent: Intent,
-    code: str,
-    ended: Callable[[], bool] = lambda: False,
-) -> bool:
-    """Judge each recorded checkpoint that is not judged yet; False: no more of them can be."""
-    for run in runs:
-        for step in checkpoint_steps(run):
-            if ended():
-                return False
-            if (run.streaming_dir / f"{step}.json").exists():
-                continue
-            try:
-                _judge_one(context, run, intent, code, step)
-            # Whatever it is: this is a view of the training, which must not be disturbed by it.
-            except Exception as error:  # noqa: BLE001
-                emit("early_judge.error", iteration=iteration.number, error=repr(error))
-                return False
-    return True
-
-
-def _judge_one(
-    context: SessionContext, run: IterationRecord, intent: Intent, code: str, step: int
-) -> None:
-    config = run.config.read()
-    files: list[Path] = [run.trajectory_file(step, label) for label in ROLLOUT_LABELS]
-    if config is None or not all(path.exists() for path in files):
-        return
-    judgment = context.agents.judge_early(intent, code, config, files, step)
-    save_model(run.streaming_dir / f"{step}.json", judgment)
-    emit("early_judge", run_id=run.iteration_id, step=step, score=judgment.intent_score)

@@ -84,7 +84,7 @@ def labelled_videos(view: SessionView) -> list[LabelledVideo]:
 
 
 def _videos(session: Path, run: RunView) -> list[tuple[str, float | None]]:
-    """Videos of evaluations, and those of the episodes that a VLM was shown."""
+    """Videos of the judged checkpoints, and those of the episodes that a VLM was shown."""
     judgments, videos = run.checkpoint_judgments, []
     for name in run.record.video_filenames():
         match = EVALUATION_VIDEO.fullmatch(name)
@@ -124,11 +124,16 @@ def add_label(record: SessionRecord, path: str, score: float, annotator: str, no
 
 
 def blind_copy(record: SessionRecord, video: LabelledVideo) -> Path:
-    """The video under a name that says nothing of it; it takes no room where links are possible."""
+    """The video under a name that says nothing of it; it takes no room where links are possible.
+
+    It is drawn first where that has not been done; raises VideoError where it cannot be.
+    """
+    from p2p.training.video.rendering import draw_video
+
     copy = record.labels_dir / f"{video.video_id}.mp4"
     if not copy.exists():
+        source = draw_video(record.path / video.path)
         copy.parent.mkdir(exist_ok=True)
-        source = record.path / video.path
         open_data(source).close()
         try:
             os.link(source, copy)

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, last_event, use_log
 from p2p.files import locked
+from p2p.inference.question import NotUnderstood
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL, STATUS
 from p2p.session.context import SessionContext, load_or_run
+from p2p.session.delivery import deliver
 from p2p.session.iteration_runner import IterationRunner, apply_user_score
 from p2p.session.phases import author, begin_iteration, choose_environment, propose_intent
 from p2p.session.plan import forget_states
@@ -28,6 +30,7 @@ from p2p.session.steering import take_feedback
 from p2p.session.stopping import (
     Clock,
     InvalidCode,
+    NoEnvironment,
     SessionBusy,
     SessionCancelled,
     cancel_trainings,
@@ -97,7 +100,8 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
                     raise
                 return result
             with context.switch.polled():
-                return _end(context, status, message, clock)
+                result = _end(context, status, message, clock)
+        return _deliver(context, clock, result)
 
 
 def check_time_limit(context: SessionContext, clock: Clock) -> None:
@@ -234,6 +238,14 @@ def _revise(context: SessionContext, state: IterationState, feedback: SteeringTa
     return revision
 
 
+def _deliver(context: SessionContext, clock: Clock, result: SessionResult) -> SessionResult:
+    """Make the best policy's file and video; a cancel ends that, and the verdict stays."""
+    with suppress(KeyboardInterrupt, SessionCancelled, OSError), context.switch.polled():
+        if deliver(SessionView(context.session)):
+            result = publish(context, result.status, result.message, clock)
+    return result
+
+
 def _end(
     context: SessionContext,
     status: StatusLiteral,
@@ -257,7 +269,8 @@ def _end(
             status, met = _status_of_pass(context, best.number)
             message = f"{met}; {message}"
     try:
-        result = publish(context, status, message, clock)
+        refused = isinstance(error, NotUnderstood | NoEnvironment)
+        result = publish(context, status, message, clock, refused=refused)
     except OSError:  # a full disk: the status may still find room
         result = SessionResult(status=status, message=message, seconds=clock.seconds())
     error_text = None if status in FINAL | {"max_iterations"} else message

@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Any
 from p2p.agents.reward_source import reward_digest
 from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
 from p2p.files import write_text
+from p2p.records.formatting import (
+    count,
+    criterion_results,
+    describe_evidence,
+    format_score,
+)
 from p2p.records.session_view import IterationView, SessionView
 from p2p.session.labels import compare
 from p2p.session.verdict import HINT
@@ -31,7 +37,12 @@ MARKS = {"passed": " ✓", "unverified": " ?", "not_passed": ""}
 
 
 def publish(
-    context: SessionContext, status: StatusLiteral, message: str, clock: Clock
+    context: SessionContext,
+    status: StatusLiteral,
+    message: str,
+    clock: Clock,
+    *,
+    refused: bool = False,
 ) -> SessionResult:
     """Write the files about the session; `result.json` comes last."""
     session, view = context.session, SessionView(context.session)
@@ -41,6 +52,7 @@ def publish(
     result = SessionResult(
         status=status,
         message=message,
+        refused=refused,
         iterations=len(done),
         seconds=clock.seconds(),
         unchecked_words=view.unchecked_words,
@@ -205,11 +217,10 @@ def _head(view: SessionView, result: SessionResult) -> str:
     hint = " (no criterion measures it)"
     if result.status == "unverified":
         hint += f": {HINT}"
-    rule = "a pass needs every hard criterion, soft ones only move the score"
-    confirmed = ""
-    if result.confirmed_score is not None:
-        confirmed = f", on held-out seeds {_number(result.confirmed_score)}"
-    spent = f"models: {spent_text(result)}"
+    rule = "a pass needs every required criterion; soft ones only move the score"
+    best = view.best
+    evidence = describe_evidence(best) if best and result.best_iteration else ""
+    spent = f"; models: {spent_text(result)}" if result.tokens or result.unanswered else ""
     return "\n".join(
         [
             f"# {_line(view.prompt)}",
@@ -217,15 +228,18 @@ def _head(view: SessionView, result: SessionResult) -> str:
             f"- environment: {env_id}{reason}",
             f"- status: **{result.status}**{message}",
             *([f"- **not checked**: {unchecked}{hint}"] if unchecked else []),
-            f"- score: {_number(result.score)}{confirmed}; {rule}",
-            f"- {result.iterations} iterations, {result.seconds:.0f} s; {spent}",
+            f"- score: {format_score(result.score)}; {rule}",
+            *([f"- {evidence}"] if evidence else []),
+            f"- {count(result.iterations, 'iteration')}, {result.seconds:.0f} s{spent}",
         ]
     )
 
 
 def spent_text(result: SessionResult) -> str:
     """What asking models came to: what is known of it, and what may have come to it."""
-    text = f"{result.model_calls} calls, {result.tokens:,} tokens"
+    text = count(result.model_calls, "call")
+    if result.tokens:
+        text += f", {count(result.tokens, 'token')}"
     if result.cost_usd:
         text += f", ${result.cost_usd:.4f}"
     if result.unanswered:
@@ -237,20 +251,14 @@ def spent_text(result: SessionResult) -> str:
 def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
     if view.intent is None:
         return
-    best = view.iterations.get(result.best_iteration or 0)
-    scores = {c.id: c for c in best.judgment.criteria} if best and best.judgment else {}
-    share = view.loop.pass_threshold
     rows = ["| asked for | kind | measured | score | met |", "|---|---|---|---|---|"]
-    for criterion in view.intent.criteria:
-        score = scores.get(criterion.id)
-        value = _cell(score.evidence[:200]) if score else ""
-        if score is not None and score.value is not None and not criterion.event:
-            value = f"{score.value:.3g}"
-        soft = f", soft: {_cell(criterion.soft_reason)}" if criterion.soft_reason else ""
-        met = ("yes" if criterion.is_met(score, share) else "**no**") if score else ""
+    for each in criterion_results(view, view.iterations.get(result.best_iteration or 0)):
+        value = each.measured if each.measured and not each.is_event else each.evidence[:200]
+        soft = f", soft: {_cell(each.soft_reason)}" if each.soft_reason else ""
+        met = "" if each.met is None else "yes" if each.met else "**no**"
         rows.append(
-            f"| {_cell(criterion.demand)} | {criterion.category}{soft} | {value} "
-            f"| {_number(score.score if score else None)} | {met} |"
+            f"| {_cell(each.demand)} | {each.category}{soft} | {_cell(value)} "
+            f"| {format_score(each.score)} | {met} |"
         )
     yield "## What was asked for, and how well the best policy does it"
     yield "\n".join(rows)
@@ -263,15 +271,15 @@ def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
     if not done:
         return
     yield "## Iterations"
-    rows = ["| iteration | from | score | held-out seeds | return | what changed |"]
+    rows = ["| iteration | from | score | unseen episodes | return | what changed |"]
     rows.append("|---|---|---|---|---|---|")
     for each in done:
         origin, confirmation = _origin(view, each), each.confirmation
         final = each.best.final_return if each.best else None
         rows.append(
             f"| {each.number} | {each.plan.parent if each.plan and each.plan.parent else ''} "
-            f"| {_number(each.score)}{MARKS[view.outcome_of(each)]} "
-            f"| {_number(confirmation.intent_score) if confirmation else ''} "
+            f"| {format_score(each.score)}{MARKS[view.outcome_of(each)]} "
+            f"| {format_score(confirmation.intent_score) if confirmation else ''} "
             f"| {'' if final is None else f'{final:.1f}'} "
             f"| {_cell(origin.changes if origin else 'the first reward')} |"
         )
@@ -315,10 +323,6 @@ def _places(result: SessionResult) -> Iterator[str]:
     lines = [f"- policy: [{result.policy}]({result.policy})"]
     lines += [f"- video: [{video}]({video})" for video in result.videos]
     yield "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "not judged" if value is None else f"{value:.2f}"
 
 
 def _line(text: str) -> str:

@@ -39,6 +39,11 @@ STAND_IN = TrainConfig().env_id
 TRAINING, MODELS, JUDGING, SWITCHES = "Training", "Models and budget", "Judging", "On or off"
 """Panels of the help."""
 
+
+class PromptRefused(Exception):
+    """Nothing can be done with the prompt as it is; the message says what can."""
+
+
 ModelName = Annotated[str, Field(max_length=200)]
 
 
@@ -104,7 +109,7 @@ class ResumeOptions(Record):
     ] = None
     videos: Annotated[
         bool | None,
-        Flag("--videos/--no-videos", "Render evaluation episodes.", panel=SWITCHES),
+        Flag("--videos/--no-videos", "Draw the best policy at the end.", panel=SWITCHES),
     ] = None
 
     @model_validator(mode="before")
@@ -128,7 +133,7 @@ class SessionOptions(ResumeOptions):
 
     total_timesteps: Annotated[
         int | None,
-        Flag("--steps", "Environment steps of each run.", "N", "by environment", TRAINING,
+        Flag("--steps", "Most environment steps of a run.", "N", "by environment", TRAINING,
              older=("--timesteps", "--total-timesteps")),
     ] = None  # fmt: skip
     configs: Annotated[
@@ -145,6 +150,10 @@ class SessionOptions(ResumeOptions):
     candidates: Annotated[
         int | None,
         Flag("--candidates", "Rewards an iteration chooses from; 0: chosen.", "N", panel=TRAINING),
+    ] = None
+    train_full: Annotated[
+        bool | None,
+        Flag("--full/--no-full", "Train on after a pass that holds.", panel=SWITCHES),
     ] = None
     use_zoo_preset: Annotated[
         bool | None,
@@ -282,6 +291,13 @@ ALIASES = {
     if field not in ("env_id", "settings")
 }
 """Other names of fields, as flags have them: `steps` is `total_timesteps`."""
+
+
+def with_settings(model: type[SessionOptions], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with those that are no field of the model (nor an alias) as its settings."""
+    known = {*model.model_fields, *ALIASES}
+    settings = {name: value for name, value in values.items() if name not in known}
+    return {n: v for n, v in values.items() if n in known} | {"settings": settings}
 
 
 def rename_aliases(values: Mapping[str, Any]) -> dict[str, Any]:

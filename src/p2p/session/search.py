@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from p2p.contracts import (
     RunConfigEntry,
 )
 from p2p.event_log import emit, span
-from p2p.files import read_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import (
     IterationPlan,
@@ -41,6 +40,7 @@ from p2p.training.engines.table import is_engine
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
+    from p2p.session.early_stop import EarlyJudge
     from p2p.training.trainer import Trainer
 
 
@@ -137,12 +137,7 @@ class CandidateSearch:
     record: IterationRecord
     plan: IterationPlan
     trainer: Trainer
-    judge_early: Callable[[IterationRecord, int], None]
-    """Judge the episodes that a run's evaluation has recorded at a step, into its folder."""
-    judge: Callable[[IterationRecord, int], JudgmentResult]
-    """Judge a run's checkpoint on the episodes that the iteration is judged on, with all judges."""
-    would_confirm: Callable[[IterationRecord, int], bool]
-    """Whether a pass of that checkpoint will be confirmed, by other seeds than those that will."""
+    early: EarlyJudge
 
     def run(self) -> tuple[AuthoredCode, IterationAggregation]:
         """The reward that won, and all runs, the winner's first; raises SessionCancelled.
@@ -289,26 +284,18 @@ class CandidateSearch:
         """What code makes of a candidate's recorded episodes; None: there are none."""
         run = self._first_run(name)
         reached = _last_checkpoint(run)
-        if reached is None or reached < step:
+        if reached is None or (reached < step and run.stop.read() is None):
             return None
-        path = run.streaming_dir / f"{reached}.json"
-        if not path.exists():
-            self.judge_early(run, reached)
-        return read_model(path, JudgmentResult)
+        return self.early.judge_recorded(run, reached)
 
     def _find_passing(self, judgments: Mapping[str, JudgmentResult | None], step: int) -> str:
-        """The best candidate that passes, also on further episodes.
-
-        What ends the training here must not fail on held-out seeds later.
-        """
+        """The best candidate that passes, also on held-out seeds."""
+        passed = self.early.confirmations.passed
+        if passed is not None:  # while it was trained
+            return passed.run_id.partition("_")[0]
         passing = [(name, j) for name, j in judgments.items() if j is not None and j.passed]
         for name, early in sorted(passing, key=lambda each: -(each[1].intent_score or 0.0)):
-            run = self._first_run(name)
-            reached = early.step or step
-            judgment = self.judge(run, reached)
-            if judgment.passed and self.would_confirm(run, reached):
-                if self.plan.train.judgment_select == "last":
-                    run.save_judgment(judgment)
+            if self.early.try_pass(self._first_run(name), early.step or step):
                 return name
         return ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from p2p import __version__
 from p2p.contracts import SessionConfig, utc_now
 from p2p.files import refuse_links
 from p2p.records.iteration_record import SessionRecord
@@ -15,6 +14,9 @@ from p2p.session.request import ResumeOptions, loop_config, minutes_to_resume, w
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, worked_s
 from p2p.settings import get_settings, redact, session_path
+from p2p.training.model_files.adoption import restore
+from p2p.training.model_files.store import copy_into
+from p2p.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +64,8 @@ def create_session(
     session.path.mkdir(parents=True, exist_ok=True)
     if session.config.path.exists():
         raise ValueError(f"{session.path} is there already: choose another name, or resume it")
+    if options is None:
+        copy_into(session.path, loop.train.env_id)
     session.config.save(config)
     session.set_status("pending")
     return session
@@ -96,6 +100,7 @@ def open_config(
     config = session.config.read()
     if config is None:
         raise ValueError(f"{session.path} is no session: it has no session.json")
+    restore(session.path, config.env_id)
     changes = changes or ResumeOptions()
     if resume and changes.max_minutes is None:
         minutes = minutes_to_resume(config, worked_s(session))
@@ -113,20 +118,21 @@ def run(
     resume: bool = False,
     review_intent: Callable[[Intent], Intent] = accept,
     trainer: TrainerFactory = local_trainer,
+    switch: StopSwitch | None = None,
     **changes: Any,
 ) -> SessionResult:
     """Work on a session until it ends, with the models that it names.
 
     `review_intent` is shown the criteria before anything is written for them, and gives those that
     count. `trainer` makes what trains: `p2p.scheduler.scheduled_trainer.make_trainer` for sessions
-    that may name the scheduler. `changes` are fields of ResumeOptions. Raises what `open_config`
-    and `run_loop` raise.
+    that may name the scheduler. `switch` stops it. `changes` are fields of ResumeOptions. Raises
+    what `open_config` and `run_loop` raise.
     """
     refuse_links(session.path)
     config = open_config(session, ResumeOptions(**changes), resume=resume)
     if config.loop.trainer != "local" and trainer is local_trainer:
         raise ValueError(f"trainer={config.loop.trainer}: this process can only train locally")
-    switch = StopSwitch()
+    switch = switch or StopSwitch()
     agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
     context = SessionContext(session, config, agents, switch, review_intent, trainer)
     try:

@@ -160,6 +160,9 @@ class StopSwitch:
     """
 
     def __init__(self) -> None:
+        self.interrupted = False
+        """Whether a signal from outside asked: Ctrl-C, a notebook's interrupt or SIGTERM."""
+        self._woken = False
         self._asked_at: float | None = None
         self._time_is_over = False
         self._ringing = False
@@ -193,6 +196,7 @@ class StopSwitch:
         if self._asked_at is not None:
             return
         if self._has_signals:
+            self._woken = True
             _wake_main_thread()
         else:
             self._asked_at = time.monotonic()
@@ -223,6 +227,7 @@ class StopSwitch:
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         now, stopping = time.monotonic(), self._time_is_over
+        self.interrupted |= not self._woken and not self._ringing
         if self._ringing and number == signal.SIGTERM:
             self._ringing = stopping = False
         elif self._asked_at is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
+
+from p2p.records.formatting import describe_evidence, format_score, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +43,9 @@ def words_text(words: Sequence[str]) -> str:
 
 
 def verdict_sentence(session: SessionView, iteration: IterationView) -> str:
-    """`passed with 0.92, confirmed on 16 held-out seeds; measured ...`; empty while there is none.
+    """`passed with 0.92; held on 16 unseen episodes; measured: ...`; empty while there is none.
 
-    A pass names what was asked for, anything else what is missing, each with its target.
+    A pass names what was asked for, a failure the required criteria that were missed.
     """
     judgment = iteration.judgment
     if judgment is None:
@@ -52,32 +53,21 @@ def verdict_sentence(session: SessionView, iteration: IterationView) -> str:
     if judgment.intent_score is None:
         reasons = "; ".join(f"{judge}: {why}" for judge, why in judgment.unavailable.items())
         return f"could not be judged ({reasons or judgment.diagnosis or 'no reason'})"
-    parts = [_outcome(session, iteration, judgment, judgment.intent_score)]
-    parts += _measured(session, judgment)
+    outcome = str(session.outcome_of(iteration)).replace("not_passed", "failed")
+    by_user = " by your score" if iteration.steering.score is not None else ""
+    parts = [f"{outcome} with {format_score(judgment.intent_score)}{by_user}"]
+    parts += [evidence] if (evidence := describe_evidence(iteration)) else []
+    parts += _criteria(session, judgment)
     if session.unchecked_words:
         parts.append(f"not checked: {words_text(session.unchecked_words)}")
     return "; ".join(parts)
 
 
-def _outcome(
-    session: SessionView, iteration: IterationView, judgment: JudgmentResult, score: float
-) -> str:
-    by_user = iteration.steering.score is not None
-    source = " by the user's score" if by_user else ""
-    confirmation = iteration.confirmation
-    seeds = f"{len(confirmation.rollouts)} held-out seeds" if confirmation else ""
-    if judgment.passed:
-        confirmed = f", confirmed on {seeds}" if confirmation and confirmation.passed else ""
-        return f"{session.outcome_of(iteration)} with {score:.2f}{source}{confirmed}"
-    refuted = f" on {seeds}" if confirmation and not by_user else ""
-    return f"not passed, score {math.floor(score * 100 + 1e-6) / 100:.2f}{source}{refuted}"
-
-
-def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
+def _criteria(session: SessionView, judgment: JudgmentResult) -> list[str]:
     """What was measured of the task, or what keeps it from passing; then what is missed and soft.
 
-    `missed: Stays upright 0.3 (asked: ≥ 0.9); 3 of 4 hard criteria met; missed, but soft (only the
-    score): Does not shake 0.5 (asked: ≤ 0.4)`.
+    `required criteria missed: Stays upright 0.3 of 0.9; 3 of 4 required criteria met; missed, but
+    soft: Does not shake 0.5 (asked: ≤ 0.4)`.
     """
     rubric = {each.id: each for each in session.intent.criteria} if session.intent else {}
     judged = [(rubric[each.id], each) for each in judgment.criteria if each.id in rubric]
@@ -86,7 +76,7 @@ def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
     share = session.loop.pass_threshold
     missed = [pair for pair in judged if not pair[0].is_met(pair[1], share)]
     missed.sort(key=lambda pair: pair[1].score or 0.0)
-    blocking = [pair for pair in missed if pair[0].hard]
+    required = [pair for pair in missed if pair[0].hard]
     soft = [pair for pair in missed if not pair[0].hard]
 
     def name(pairs: Sequence[tuple[Criterion, CriterionScore]]) -> str:
@@ -97,21 +87,21 @@ def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
     parts = []
     if judgment.passed and (task := [pair for pair in judged if pair[0].category == "task"]):
         parts.append(f"measured: {name(task)}")
-    elif blocking:
-        parts.append(f"missed: {name(blocking)}")
+    elif required:
+        parts.append(f"required criteria missed: {name(required)}")
     elif judgment.failure_tags:
         parts.append(f"tagged: {', '.join(judgment.failure_tags)}")
     hard = sum(criterion.hard for criterion, _ in judged)
-    parts.append(f"{hard - len(blocking)} of {hard} hard criteria met")
+    parts.append(f"{hard - len(required)} of {hard} required criteria met")
     if soft:
-        parts.append(f"missed, but soft (only the score): {name(soft)}")
+        parts.append(f"missed, but soft: {name(soft)}")
     return parts
 
 
 def _criterion(
     criterion: Criterion, score: CriterionScore, share: float, judgment: JudgmentResult
 ) -> str:
-    """`Goes forward 1.35 m/s (asked: ≥ 3 m/s)`, or `fell in 2 of 16 episodes (asked: never)`."""
+    """`Goes forward 1.35 of 3 m/s`, or `fell in 2 of 16 episodes (asked: never)`."""
     if criterion.event:
         rollouts = (each for rollout in judgment.rollouts for each in rollout.criteria)
         episodes, judged = criterion.happened(each for each in rollouts if each.id == criterion.id)
@@ -119,14 +109,17 @@ def _criterion(
             often = "" if criterion.target == "never" else " too often"
             text = f"{criterion.event}{often} in {episodes or 'none'} of {judged} episodes"
             return f"{text} (asked: {criterion.target})"
-    if score.value is not None:
-        number = f"{score.value:.3g} {criterion.unit}".rstrip()
-    else:
-        number = "not judged" if score.score is None else f"scored {score.score:.2f}"
-        if score.score is not None and score.evidence:
-            number += f": {shorten(score.evidence, EVIDENCE_LENGTH)}"
+    name, asked = criterion.event or criterion.title, f"(asked: {criterion.target})"
+    if score.value is None:
+        text = "not judged" if score.score is None else f"scored {format_score(score.score)}"
+        evidence = score.evidence if score.score is not None else ""
+        return (
+            f"{name} {text}{f': {shorten(evidence, EVIDENCE_LENGTH)}' if evidence else ''} {asked}"
+        )
+    text = f"{name} {format_value(score.value)} {criterion.unit}".rstrip() + f" {asked}"
+    if criterion.comparison == "at_least":
+        text = f"{name} {format_value(score.value)} of {criterion.threshold:g} {criterion.unit}"
     # A mean can meet the target where too few episodes do.
     by_value = score.model_copy(update={"score": 1.0})
     uneven = criterion.is_met(by_value, share) and not criterion.is_met(score, share)
-    partly = ", not in every episode" if uneven and score.value is not None else ""
-    return f"{criterion.event or criterion.title} {number} (asked: {criterion.target}{partly})"
+    return text.rstrip() + (" (not in every episode)" if uneven else "")

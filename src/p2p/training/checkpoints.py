@@ -2,14 +2,16 @@
 
 The trainer writes states into the sandbox's folder; the parent adopts one when everything before it
 is published, so what a run continues from and what is on record always agree. A checkpoint is a
-policy and the episodes it was judged by. It is there as a whole or not at all: `policy.zip` is
-written last.
+policy and the episodes it was judged by. It is there as a whole or not at all: the policy is
+written last. For Stable-Baselines3 it is exported where it is wanted: that takes seconds.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
 import shutil
 from functools import cache
@@ -27,6 +29,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, copy_result, read_arrays, read_result
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import make_single
+from p2p.training.model_files.store import is_model
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
 from p2p.training.policies.sb3_export import save_sb3_zip
@@ -77,13 +80,31 @@ def publish_checkpoint(
         episode.save(record.trajectory_file(step, label))
     folder.mkdir(parents=True, exist_ok=True)
     files.write_bytes(folder / "policy.safetensors", data)
-    partial = folder / ".policy.partial.zip"
-    save_sb3_zip(policy, config, partial, evaluated_observations(record, step, policy))
-    partial.replace(folder / "policy.zip")
     for name in (message.policy_file, *message.trajectory_files.values()):
         (left / name).unlink(missing_ok=True)
     written = [record.trajectory_file(step, label) for label in episodes]
     return sum(path.stat().st_size for path in (*written, *folder.iterdir()))
+
+
+def export_policy(record: IterationRecord, step: int) -> Path:
+    """The checkpoint's policy.zip for Stable-Baselines3, written now unless it is there.
+
+    Raises OSError or PolicyFileError where the checkpoint cannot be read.
+    """
+    path, config = checkpoint_dir(record, step) / "policy.zip", record.config.read()
+    if path.exists():
+        return path
+    if config is None:
+        raise FileNotFoundError(errno.ENOENT, "it is no run", str(record.config_path))
+    policy = load_checkpoint(record, step)
+    files.refuse_links(record.path)
+    partial = path.with_name(f".policy.{os.getpid()}.partial.zip")
+    try:
+        save_sb3_zip(policy, config, partial, evaluated_observations(record, step, policy))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
 
 
 def _check_shapes(
@@ -107,7 +128,7 @@ def environment_widths(config: TrainConfig) -> tuple[int, int]:
 
 @cache
 def _widths(env_id: str) -> tuple[int, int]:
-    if is_engine(engine_of(env_id)):
+    if is_engine(engine_of(env_id)) or is_model(env_id):
         from p2p.training.env_spec import get_env_spec
 
         spec = get_env_spec(env_id)
@@ -139,7 +160,7 @@ def checkpoint_steps(record: IterationRecord) -> list[int]:
     return sorted(
         step
         for step, folder in _checkpoint_folders(record).items()
-        if (folder / "policy.zip").exists()
+        if (folder / "policy.safetensors").exists()
     )
 
 

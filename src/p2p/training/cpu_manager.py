@@ -1,23 +1,23 @@
-"""CPU cores, shared by every process of this user on this machine.
+"""CPU cores and GPUs, shared by every process of this user on this machine.
 
 A core is a file, and holding the core is holding the kernel's lock on that file. A process that
 dies, however it dies, gives its cores back; there is no table that could go stale. The file says
 who holds it, for those that wait.
+
+Every supervisor imports this, so pydantic is not imported here: it takes longer than all the rest.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from p2p.contracts import Record
 from p2p.resource_auto import detect_machine
 
 CORE_LOCKS = "P2P_CORE_LOCKS"
@@ -42,7 +42,8 @@ def default_pool() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))[: detect_machine().cores])
 
 
-class CoreHolder(Record):
+@dataclass(frozen=True)
+class CoreHolder:
     """Who holds a core, as the core's file says it."""
 
     pid: int
@@ -62,7 +63,7 @@ class CoreLease:
 
     def sign(self, pid: int, work: str = "") -> None:
         """Tell those that wait who has these cores, where the disk has room for it."""
-        text = CoreHolder(pid=pid, work=work).model_dump_json().encode()
+        text = json.dumps(asdict(CoreHolder(pid, work))).encode()
         with suppress(OSError):  # the lock is what counts
             for descriptor in self._open:
                 os.ftruncate(descriptor, 0)
@@ -155,15 +156,41 @@ class CPUManager:
 
     def _read_holder(self, core: int) -> CoreHolder | None:
         try:
-            return CoreHolder.model_validate_json((self.folder / f"core_{core}").read_bytes())
-        except (OSError, ValidationError):
+            fields = json.loads((self.folder / f"core_{core}").read_bytes())
+            return CoreHolder(int(fields["pid"]), str(fields["work"]))
+        except (OSError, ValueError, KeyError, TypeError):
             return None
+
+
+def gpu_numbers() -> tuple[int, ...]:
+    """Those this process may use: what CUDA_VISIBLE_DEVICES says, else all that are there."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        words = [word.strip() for word in visible.split(",") if word.strip()]
+        if not all(word.isdigit() for word in words):
+            raise ValueError(
+                f"CUDA_VISIBLE_DEVICES={visible} names GPUs otherwise than by number; "
+                "runs that ask for a GPU need numbers"
+            )
+        return tuple(int(word) for word in words)
+    names = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    return tuple(sorted(int(name) for name in names if name.isdigit()))
+
+
+def gpu_manager() -> CPUManager:
+    """Hands out GPUs as cores are handed out; raises ValueError where there are none."""
+    numbers = gpu_numbers()
+    if not numbers:
+        raise ValueError("the run asks for a GPU, and this machine has none")
+    # Slurm shares them out itself, and may number them from 0 in each of its jobs.
+    name = f"gpus-{job}" if (job := os.environ.get("SLURM_JOB_ID")) else "gpus"
+    return CPUManager(numbers, lock_folder() / name)
 
 
 PASSED_VARIABLES = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "XDG_RUNTIME_DIR",
-    "XDG_CACHE_HOME", "XDG_DATA_HOME", "P2P_CACHE_DIR", "P2P_ENGINES_DIR", "MUJOCO_GL",
-    "P2P_ENV_PATH", "P2P_ENV_FILE", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES", "P2P_LAUNCH_ID", "P2P_CORE_LOCKS",
+    "XDG_CACHE_HOME", "XDG_DATA_HOME", "P2P_CACHE_DIR", "P2P_ENGINES_DIR",
+    "P2P_MODELS_DIR", "MUJOCO_GL", "P2P_ENV_PATH", "P2P_ENV_FILE", "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "P2P_LAUNCH_ID", "P2P_CORE_LOCKS",
 )  # fmt: skip
 """Training needs no key and no token, so its environment has none."""

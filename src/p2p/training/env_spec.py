@@ -53,6 +53,8 @@ class ActionEntry(Record):
     name: str
     joint: str | None
     """The joint it drives; None when it drives something else (a tendon, a site)."""
+    moves: tuple[str, ...] = ()
+    """The joints that it pulls on in the start pose, through whatever it drives."""
     kind: str
     """torque, force, position servo, ..."""
     low: float | None
@@ -81,6 +83,10 @@ class JointEntry(Record):
     unit: str
     rest: tuple[float, ...]
     """Its part of qpos in the resting pose."""
+    start: tuple[float, ...] = ()
+    """Its part of qpos where episodes begin, but for noise."""
+    lever: Vec3 = (0.0, 0.0, 0.0)
+    """From its anchor to the middle of the mass that it moves, in the resting pose."""
     qpos_address: int
     qpos_size: int
     qvel_address: int

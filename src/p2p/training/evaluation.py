@@ -17,7 +17,8 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,9 @@ from numpy.typing import NDArray
 from p2p.contracts import ROLLOUT_LABELS, EvalResult
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.batched_env import trial_range
+from p2p.training.model_files.store import is_model
 from p2p.training.reward_runner import Transition
-from p2p.training.specs.quantities import QUANTITIES
+from p2p.training.specs.quantities import QUANTITIES, join_infos
 from p2p.training.trajectory import (
     ENV_REWARD,
     NAMES_KEY,
@@ -37,9 +39,9 @@ from p2p.training.trajectory import (
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
-    from p2p.training.envs.batched_env import BatchedEnv
+    from p2p.training.envs.batched_env import BatchedEnv, StepBatch
     from p2p.training.policies.policy import Policy
-    from p2p.training.reward_runner import RewardRunner
+    from p2p.training.reward_runner import RewardRunner, Rewards
 
 
 F64 = NDArray[np.float64]
@@ -51,6 +53,8 @@ RECORD_BYTES = 256 << 20
 the labelled episodes are chosen among those; the statistics always cover every episode."""
 QUANTILES = dict(zip(ROLLOUT_LABELS, (0.1, 0.5, 0.9), strict=True))
 ALIVE_EVERY_S = 1.0
+BLOCK_STEPS = 64
+"""Steps that are measured at once."""
 PLAYED_ROWS = 8
 """Episodes side by side for judges, however many are asked for: the last bits of an action depend
 on how many are computed at once, and a long episode may depend on the last bits."""
@@ -134,7 +138,18 @@ def play_episodes(
         from p2p.training.engines.facts import play_in_engine
 
         yield from play_in_engine(config, act, rows=rows, episodes=episodes, seed=seed)
-        return
+    elif is_model(config.env_id):
+        from p2p.training.model_files.playing import play_in_sandbox
+
+        yield from play_in_sandbox(config, act, rows=rows, episodes=episodes, seed=seed)
+    else:
+        yield from play_here(config, act, rows=rows, episodes=episodes, seed=seed)
+
+
+def play_here(
+    config: TrainConfig, act: Policy | Behaviour, *, rows: int, episodes: int, seed: int
+) -> Iterator[RecordedEpisode]:
+    """Play episodes of a Gymnasium environment in this process."""
     from p2p.training.vec_env import make_batched_env
 
     options = replace(config.env_options(), side_info=True, quantities=QUANTITIES, num_threads=1)
@@ -202,41 +217,90 @@ def _play(
     terms: dict[str, F64] = defaultdict(lambda: np.zeros(n))
     active, start = np.ones(n, np.bool_), np.ones(n, np.bool_)
     obs = env.reset_batch(seed)
+    pending: list[_Step] = []
     for t in range(env.max_episode_steps):
         action = act(obs)
         batch = env.step_batch(action)
-        value, parts = batch.reward, dict[str, F64]()
-        if reward is not None:
-            value, parts = reward(Transition(obs, action, batch.next_obs, batch.info, start))
+        transition = Transition(obs, action, batch.next_obs, batch.info, start)
+        paid = reward(transition) if reward is not None and reward.block_steps == 1 else None
         start = batch.terminated | batch.truncated
-        returns += np.where(active, value, 0.0)
-        for name, part in parts.items():
-            terms[name] += np.where(active, part, 0.0)
         lengths[active] = t + 1
         last = bool((active & start).any()) or t == env.max_episode_steps - 1
+        fields = None
         if recorder.wants(t, last):
-            recorder.add(
-                t,
-                {
-                    "obs": obs,
-                    "action": action,
-                    "next_obs": batch.next_obs,
-                    "reward": value,
-                    "cumulative_reward": returns,
-                    "terminated": batch.terminated,
-                    "truncated": batch.truncated,
-                    **{TERM_PREFIX + name: part for name, part in parts.items()},
-                    **env.trajectory_fields(),
-                    **info_columns(batch.info),
-                    ENV_REWARD: batch.reward,
-                },
-            )
-        active &= ~start
-        if not active.any():
+            fields = {name: value.copy() for name, value in env.trajectory_fields().items()}
+        pending.append(_Step(t, transition, batch, paid, active, fields))
+        active = active & ~start
+        over = not active.any() or t == env.max_episode_steps - 1
+        if over or len(pending) == BLOCK_STEPS:
+            _take_in(pending, recorder, reward, returns, terms)
+            pending.clear()
+        if over:
             break
         obs = batch.obs
         beat()
     return _Round(returns, lengths, dict(terms), recorder)
+
+
+class _Step(NamedTuple):
+    """A step that is played and not measured yet."""
+
+    number: int
+    transition: Transition
+    batch: StepBatch
+    paid: Rewards | None
+    """By a reward that is to see each step by itself."""
+    active: NDArray[np.bool_]
+    """The rows whose episode goes on in it."""
+    fields: dict[str, NDArray[Any]] | None
+    """Of the states that it reached; None where it is not recorded."""
+
+
+def _take_in(
+    steps: Sequence[_Step],
+    recorder: _Recorder,
+    reward: RewardRunner | None,
+    returns: F64,
+    terms: dict[str, F64],
+) -> None:
+    """Reward, measure and record steps all at once: numpy takes as long over a few rows as many."""
+    totals, parts = np.stack([step.batch.reward for step in steps]), dict[str, F64]()
+    paid = [step.paid for step in steps if step.paid is not None]
+    if paid:
+        totals = np.stack([total for total, _ in paid])
+        parts = {name: np.stack([terms[name] for _, terms in paid]) for name in paid[0][1]}
+    elif reward is not None:
+        totals, parts = reward.block([step.transition for step in steps])
+    joined = join_infos([step.batch.info for step in steps])
+    columns: dict[str, NDArray[Any]] = {}
+    if joined is not None:
+        columns = {
+            name: column.reshape(len(steps), -1, *column.shape[1:])
+            for name, column in info_columns(joined).items()
+        }
+    for k, (number, transition, batch, _, active, fields) in enumerate(steps):
+        returns += np.where(active, totals[k], 0.0)
+        for name, values in parts.items():
+            terms[name] += np.where(active, values[k], 0.0)
+        if fields is None:
+            continue
+        info = {name: column[k] for name, column in columns.items()}
+        recorder.add(
+            number,
+            {
+                "obs": transition.obs,
+                "action": transition.action,
+                "next_obs": batch.next_obs,
+                "reward": totals[k],
+                "cumulative_reward": returns,
+                "terminated": batch.terminated,
+                "truncated": batch.truncated,
+                **{TERM_PREFIX + name: values[k] for name, values in parts.items()},
+                **fields,
+                **(info if joined is not None else info_columns(batch.info)),
+                ENV_REWARD: batch.reward,
+            },
+        )
 
 
 def representative_episodes(returns: Sequence[float] | F64) -> dict[str, int]:
@@ -318,6 +382,13 @@ class _Recorder:
             self._columns[name].append(small)
         self._reached = values["next_obs"]
 
+    @cached_property
+    def _stacked(self) -> dict[str, NDArray[Any]]:
+        """Of all rows, (steps, rows, ...); no step is added any more."""
+        lists, self._columns = self._columns, defaultdict(list)
+        # Info that comes and goes is no column.
+        return {n: np.stack(c) for n, c in lists.items() if len(c) == len(self._steps)}
+
     def trajectory(self, row: int, length: int, terms: tuple[str, ...]) -> RecordedEpisode:
         """The row's own episode: strided, with its last step, nothing of what came after."""
         kept = [
@@ -326,11 +397,7 @@ class _Recorder:
             if step < length and (step % self._stride == 0 or step == length - 1)
         ]
         steps = np.array([self._steps[i] for i in kept], np.int64)
-        columns = {
-            name: np.stack([column[i][row] for i in kept])
-            for name, column in self._columns.items()
-            if len(column) == len(self._steps)  # info that comes and goes is no column
-        }
+        columns = {name: column[kept, row] for name, column in self._stacked.items()}
         return RecordedEpisode.from_arrays(
             {
                 "step": steps,

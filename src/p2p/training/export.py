@@ -118,7 +118,7 @@ def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path
             if error.filename != str(path):
                 raise
             raise ExportError(f"{path}: {error.strerror}") from error
-    has_replay = _write_replay(record, config, step, folder / "replay.mp4")
+    has_replay = _write_replay(record, step, folder / "replay.mp4")
     policy = load_checkpoint(record, step)
     evaluated = evaluated_observations(record, step, policy)
     save_sb3_zip(policy, config, folder / zip_name(config.env_id), evaluated)
@@ -139,18 +139,16 @@ def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path
     files.write_text(folder / "README.md", card)
 
 
-def _write_replay(record: IterationRecord, config: TrainConfig, step: int, target: Path) -> bool:
-    """The video that training made, else one made now; False where neither can be had."""
-    from p2p.training.video.rendering import RenderJob, render
+def _write_replay(record: IterationRecord, step: int, target: Path) -> bool:
+    """The video of the median episode; False where there is none to be had."""
+    from p2p.training.video.rendering import VideoError, draw_video
 
-    video = record.videos_dir / f"eval_{step}_median.mp4"
-    if files.is_data(video):
-        files.copy_data(video, target)
-        return True
-    trajectory = record.trajectory_file(step, "median")
-    if not trajectory.exists():
+    try:
+        video = draw_video(record.videos_dir / f"eval_{step}_median.mp4")
+    except VideoError:
         return False
-    return render(RenderJob(env_id=config.env_id, trajectory=trajectory, output=target)).ok
+    files.copy_data(video, target)
+    return True
 
 
 def model_card(

@@ -12,6 +12,8 @@ from p2p.contracts import field_error
 from p2p.sandbox import gpu
 from p2p.training.engines.facts import engine_preset
 from p2p.training.engines.table import is_engine
+from p2p.training.env_spec import get_env_spec
+from p2p.training.model_files.store import is_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +43,8 @@ QUICK = _read_table("quick")
 """What learns a first recognisable motion in little time."""
 EVALUATION: Mapping[str, Any] = _read_table("style")["evaluation"]
 """Of the runs of a session."""
+MORPHOLOGIES = _read_table("morphology")
+"""What learns a first motion on a model file, by what kind of robot it is; see `morphology_row`."""
 _QUICK_PPO, _QUICK_OTHERS = _read_table("quick_ppo"), _read_table("quick_other")
 _QUICK_MINIBATCHES, _SMALLEST_MINIBATCH = 16, 128
 
@@ -159,6 +163,28 @@ def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
     return base.with_updates(**{**fitted, **overrides})
 
 
+def morphology_row(env_id: str) -> dict[str, Any] | None:
+    """The settings for a model file's robot; None: it is no model file.
+
+    By how its base moves (not at all, in a plane, freely, or without weight, as what swims) and by
+    the number of its actuators.
+    """
+    if not is_model(env_id):
+        return None
+    spec = get_env_spec(env_id)
+    moves = any(joint.type == "free" for joint in spec.joints) or spec.z_height_qpos_idx is not None
+    if spec.feet:
+        base = "free" if spec.uses_quaternion_orientation else "plane"
+    else:
+        base = "loose" if moves or spec.fluid[0] else "fixed"
+    rows = {name: row for name, row in MORPHOLOGIES.items() if name.startswith(base)}
+    return next(
+        {k: v for k, v in row.items() if k != "up_to"}
+        for row in rows.values()
+        if len(spec.actions) <= row.get("up_to", math.inf)
+    )
+
+
 def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
     """Settings that learn a first recognisable motion in little time, for iterating on rewards.
 
@@ -172,7 +198,7 @@ def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
         quick = {**own, **steps, **_gpu_settings(own, overrides), **EVALUATION}
         return _engine_config({"env_id": env_id, **quick, **overrides})
     name = env_id.rpartition("-v")[0] or env_id
-    row = QUICK.get(name, _QUICK_OTHERS["ppo"])
+    row = QUICK.get(name) or morphology_row(env_id) or _QUICK_OTHERS["ppo"]
     algorithm = overrides.get("algorithm", row["algorithm"])
     if algorithm == "ppo":
         row = _QUICK_PPO.get(name, row)
@@ -184,3 +210,16 @@ def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
         most = min(_QUICK_MINIBATCHES, batch // _SMALLEST_MINIBATCH)
         values["num_minibatches"] = _largest_divisor(batch, most)
     return TrainConfig.model_validate(values)
+
+
+def run_config(env_id: str, fields: Mapping[str, Any], *, preset: bool = False) -> TrainConfig:
+    """The configuration of a training run; a preset gives way to what `fields` say.
+
+    None: not given. An environment of an engine always begins from its preset.
+    """
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if not (preset or is_engine(engine_of(env_id))):
+        return TrainConfig.model_validate({**fields, "env_id": env_id})
+    chosen = config_from_preset(env_id, **{k: v for k, v in fields.items() if k != "env_id"})
+    check_preset(chosen.env_id, "preset")
+    return chosen

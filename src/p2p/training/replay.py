@@ -24,7 +24,9 @@ from p2p.training.policies.policy import Policy, PolicyFileError
 from p2p.training.runner import (
     WORKER_ENVIRONMENT,
     WORKER_MODULE,
+    RunOptions,
     TrainingFailed,
+    find_hanging_code,
 )
 from p2p.training.trainer_messages import MAX_SIGNS, longest_evaluation_s, parse_message
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
@@ -92,10 +94,11 @@ def replay(
             "reward_code": code,
             "folder": name,
             "replay": {"episodes": episodes, "seed": seed, "step": step},
+            "stall_seconds": RunOptions.stall_seconds,
         }
-        sandbox = surroundings(config.engine, folder, config.device).sandbox(
+        sandbox = surroundings(config, folder).sandbox(
             folder,
-            stall_seconds=120,
+            stall_seconds=RunOptions.stall_seconds,
             wall_seconds=longest_evaluation_s(config, episodes),
             max_lines=MAX_SIGNS,
             memory_bytes=8 << 30,
@@ -132,6 +135,9 @@ def _play(payload: dict[str, Any], sandbox: Sandbox) -> tuple[EvalReady, Sandbox
     process = run_worker(WORKER_MODULE, payload, sandbox, read=parse_message, on_message=take)
     if ready is None:
         end = process.wait()
+        if end.reason == "stalled":
+            kind, culprit = find_hanging_code(end.output_tail)
+            raise TrainingFailed(kind, f"{culprit} hangs: {end.message}", end.output_tail)
         text = f"playing ended ({end.reason}): {end.message}"
         raise TrainingFailed("reward", text, end.output_tail)
     return ready, process

@@ -10,7 +10,6 @@ import ast
 import faulthandler
 import io
 import json
-import re
 import resource
 import sys
 import tempfile
@@ -38,8 +37,8 @@ from p2p.sandbox import (
 )
 from p2p.training.engines.facts import surroundings
 from p2p.training.engines.table import is_engine
-from p2p.training.reward_function import RewardError, RewardLoadError
-from p2p.training.reward_loader import DEFAULT_NAME, parse_source, read_source
+from p2p.training.reward_function import RewardError, RewardLoadError, RewardRefused
+from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack, parse_source, read_source
 from p2p.training.reward_runner import (
     Floats,
     RewardRunner,
@@ -57,6 +56,9 @@ SETUP_SECONDS = 120.0
 GIB = 1 << 30
 ENGINE_SECONDS = 300.0
 MAX_LINES = 2000
+
+QUICK_STEPS = 50
+"""Of the check before a training: enough to see that a reward runs."""
 
 Text = Annotated[str, Field(max_length=20_000)]
 
@@ -175,7 +177,7 @@ def check_reward(
             "seed": seed, "num_envs": num_envs, "steps": steps, "seconds": seconds,
         }  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
-            sandbox = surroundings(engine, Path(folder)).sandbox(
+            sandbox = surroundings(config, Path(folder)).sandbox(
                 Path(folder),
                 memory_bytes=memory_bytes,
                 wall_seconds=SETUP_SECONDS + seconds,
@@ -192,6 +194,16 @@ def check_reward(
         result=result,
         seconds=time.monotonic() - began,
     )
+
+
+def require_trainable(code: str, config: TrainConfig, name: str) -> None:
+    """Raise RewardRefused, with the reward's file and line, if it cannot be trained on."""
+    if is_engine(config.engine):  # which takes minutes to start
+        return
+    report = check_reward(f"{code}\n", config, name=name, steps=QUICK_STEPS)
+    errors = [finding.message for finding in report.findings if finding.level == "error"]
+    if errors:
+        raise RewardRefused("\n".join(errors))
 
 
 def _sandbox_warnings(code: str) -> list[CheckFinding]:
@@ -237,7 +249,7 @@ def _run(
 
 def _describe_end(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
     """The process ended before the check did: say how, and if possible in which line."""
-    line = _last_line_of(end.output_tail, name)
+    line = line_in_stack(end.output_tail, name)
     where = "" if line is None else f" in line {line}"
     texts = {
         "wall clock": (
@@ -257,12 +269,6 @@ def _describe_end(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
          "return its values, not end the program")),
     )  # fmt: skip
     return CheckFinding(level="error", code=code, message=message, line=line)
-
-
-def _last_line_of(output: str, name: str) -> int | None:
-    """The first line that a stack dump names in the reward's file: the innermost one."""
-    match = re.search(rf'File "{re.escape(name)}", line (\d+)', output)
-    return int(match[1]) if match else None
 
 
 SLOW_US = 500.0

@@ -43,6 +43,10 @@ class RewardError(Exception):
         """The frames of the reward's own file, as Python would print them."""
 
 
+class RewardRefused(Exception):
+    """The reward cannot be trained on; the message names its file and line."""
+
+
 class RewardLoadError(RewardError):
     """A reward file that cannot be loaded; says where and what to do about it."""
 

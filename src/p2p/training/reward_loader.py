@@ -101,6 +101,12 @@ def parse_source(code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME)
     )
 
 
+def line_in_stack(output: str, name: str) -> int | None:
+    """The first line that printed stacks name in the reward's file: the innermost one."""
+    match = re.search(rf'File "{re.escape(name)}", line (\d+)', output)
+    return int(match[1]) if match else None
+
+
 _LITERAL = re.compile(r"""([a-z]*)(\"{3}|'{3}|"|')(.*)\2""", re.IGNORECASE | re.DOTALL)
 _LATEX_COMMAND = re.compile(r"(?<!\\)((?:\\\\)*)\\(?=[abfnrtv][a-z])")
 

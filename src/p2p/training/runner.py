@@ -7,6 +7,7 @@ in the sandbox; what comes out of there is checked here before it is published.
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -43,6 +44,7 @@ from p2p.training.checkpoints import (
     adopt_state,
     checkpoint_steps,
     environment_widths,
+    export_policy,
     forget_checkpoints,
     forget_leftovers,
     publish_checkpoint,
@@ -53,8 +55,10 @@ from p2p.training.engines.facts import policy_metadata, surroundings
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError
 from p2p.training.metrics import RunMetrics
+from p2p.training.model_files.adoption import restore
+from p2p.training.model_files.store import copy_into, find_copy
+from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
-from p2p.training.video.rendering import RenderQueue
 from p2p.training.worker import choose_backend
 from unstable.writers import MissingExtraError
 
@@ -66,9 +70,6 @@ SAC_ENVIRONMENT = {**WORKER_ENVIRONMENT, "NPROC": "2"}
 """Its updates are large enough for a second thread. Always two, on any number of cores: an update
 of a wide network rounds differently with another number."""
 HEARTBEAT_S = 5.0
-ON_THE_WAY = ("median",)
-"""The episodes filmed of an intermediate checkpoint; of the selected one, all are."""
-
 
 FailureKind = Literal["reward", "environment", "config", "internal"]
 
@@ -100,15 +101,22 @@ class TrainingCancelled(Exception):
     """The run was cancelled through its status file."""
 
 
+class _TrainingStopped(Exception):
+    """The run ends with a checkpoint that it has published: stop.json says so."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """What is not part of the configuration, because it does not change the result."""
 
     videos: bool = True
+    """Draw the median episode of the selected checkpoint; the others when they are asked for."""
+    export: bool = True
+    """Write policy.zip of the selected checkpoint; of the others when it is asked for."""
     memory_bytes: int = 8 * 2**30
     disk_bytes: int = 4 * 2**30
     stall_seconds: float = 120.0
-    """Without a word from the trainer for so long, the reward is taken to hang."""
+    """Without a word from the trainer for so long, something is taken to hang."""
     lock_patience_s: float = 1.0
     """How long to wait for another process that trains in the same directory."""
     trackers: tuple[str, ...] = ()
@@ -144,6 +152,11 @@ def run_training(
     options = options or RunOptions()
     try:
         files.refuse_links(record.path)
+        restore(record.path, config.env_id)
+        if find_copy(record.path.absolute(), config.env_id) is None:
+            copy_into(record.path, config.env_id)
+    except ConfigurationError as error:
+        raise TrainingFailed("config", str(error)) from error
     except OSError as error:
         raise TrainingFailed("config", f"{error.filename}: {error.strerror}") from error
     try:
@@ -193,6 +206,8 @@ def _run(run: _Run) -> TrainSummary:
         record.set_status("running")
     try:
         summary = _train_with_retry(run)
+        if run.options.export and summary.selected_step is not None and not run.pauses:
+            export_policy(record, summary.selected_step)
     except (KeyboardInterrupt, TrainingCancelled):
         record.set_status("cancelled")
         raise
@@ -208,10 +223,24 @@ def _run(run: _Run) -> TrainSummary:
         return summary
     record.save_summary(summary)
     record.set_status("completed")
+    if run.options.videos and summary.selected_step is not None:
+        summary = _draw_selected(record, summary, summary.selected_step)
     if run.options.keep_state:
         forget_leftovers(record.work_dir)
     else:
         shutil.rmtree(record.work_dir, ignore_errors=True)
+    return summary
+
+
+def _draw_selected(record: IterationRecord, summary: TrainSummary, step: int) -> TrainSummary:
+    """Draw the selected checkpoint's median episode; where that fails, the summary says so."""
+    from p2p.training.video.rendering import VideoError, draw_video
+
+    try:
+        draw_video(record.videos_dir / f"eval_{step}_median.mp4")
+    except VideoError as error:
+        summary = summary.model_copy(update={"warnings": (*summary.warnings, f"no video: {error}")})
+        record.save_summary(summary)
     return summary
 
 
@@ -265,16 +294,13 @@ class _Run:
 
     def train(self) -> TrainSummary:
         try:
-            with RenderQueue(
-                self.record, self.config.env_id, enabled=self.options.videos
-            ) as renders:
-                end = self._run_worker(renders)
-                if self.started is None or self.finished is None:
-                    raise self._failure(end)
-                summary = self._summary(self.started, self.finished)
-                if summary.selected_step is not None and not self.pauses:
-                    renders.add(summary.selected_step)
-                self.warnings += renders.finish()
+            end = self._run_worker()
+            if end is None:
+                self.finished = self._stopped_early()
+            if self.started is None or self.finished is None:
+                assert end is not None
+                raise self._failure(end)
+            summary = self._summary(self.started, self.finished)
         except UntrustedResultError as error:
             raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
         except (SandboxUnavailable, MissingExtraError, ConfigurationError) as error:
@@ -288,8 +314,8 @@ class _Run:
             }
         )
 
-    def _run_worker(self, renders: RenderQueue) -> SandboxExit:
-        """Train in the sandbox, publishing what the trainer's messages announce."""
+    def _run_worker(self) -> SandboxExit | None:
+        """Train in the sandbox, publishing what the messages announce; None: it was to stop."""
         messages = TrainerMessages(self.config)
 
         def read(line: bytes) -> WorkerMessage:
@@ -299,7 +325,7 @@ class _Run:
             return message
 
         def take(message: WorkerMessage, process: SandboxedProcess) -> None:
-            self._handle(message, process.folder, renders)
+            self._handle(message, process.folder)
             process.charge(self.published)  # as if it had written all of it
             if self.published > self.options.disk_bytes:
                 raise UntrustedResultError(
@@ -312,6 +338,7 @@ class _Run:
             "reward_code": self.reward_code,
             "folder": str(self.record.work_dir.absolute()),
             "until": self.options.until,
+            "stall_seconds": self.options.stall_seconds,
         }
         try:
             return run_worker(
@@ -320,8 +347,10 @@ class _Run:
                 self._prepare_sandbox(),
                 read=read,
                 on_message=take,
-                on_tick=lambda: renders.advance() if self._beat() else None,
+                on_tick=self._look_around,
             ).wait()
+        except _TrainingStopped:
+            return None
         finally:
             if self.metrics is not None:
                 self.warnings += self.metrics.close()
@@ -338,7 +367,7 @@ class _Run:
                     lambda *_: self._beat(),
                 )
             )
-        engine = surroundings(self.config.engine, folder, self.config.device)
+        engine = surroundings(self.config, folder)
         start = self.record.start_policy_path
         if start.is_file():
             shutil.copyfile(start, folder / START_POLICY)
@@ -356,19 +385,37 @@ class _Run:
             },
         )
 
-    def _beat(self) -> bool:
-        """Every few seconds: write the heartbeat, unless it was cancelled; whether it was time."""
+    def _beat(self) -> None:
+        """Write the heartbeat every few seconds, unless it was cancelled."""
         now = time.monotonic()
         if now - self.last_beat < HEARTBEAT_S:
-            return False
+            return
         self.last_beat = now
         status = self.record.read_status()
         if status is not None and status.status == "cancelled":
             raise TrainingCancelled
         self.record.touch_heartbeat()
-        return True
 
-    def _handle(self, message: WorkerMessage, left: Path, renders: RenderQueue) -> None:
+    def _look_around(self) -> None:
+        """Beat, and end the training where it was asked to and has published what is to stand."""
+        self._beat()
+        if self.started is not None and self._stop_step() in checkpoint_steps(self.record):
+            raise _TrainingStopped
+
+    def _stop_step(self) -> int | None:
+        stop = self.record.stop.read() if self.record.stop.exists() else None
+        return stop.step if stop else None
+
+    def _stopped_early(self) -> Finished:
+        """What the trainer would have said, as far as it had come."""
+        lines = self.record.parse_scalars()[0]
+        return Finished(
+            global_step=self.last_step,
+            total_episodes=round(sum(line.get("episodes_per_rollout", 0) for line in lines)),
+            final_episodic_return=lines[-1].get("episodic_return") if lines else None,
+        )
+
+    def _handle(self, message: WorkerMessage, left: Path) -> None:
         match message:
             case Started():
                 self.started, self.started_at = message, time.monotonic()
@@ -381,8 +428,6 @@ class _Run:
                 )
                 forget_checkpoints(self.record, after=message.start_step)
                 self.published = published_bytes(self.record)
-                for step in checkpoint_steps(self.record):
-                    renders.add(step, ON_THE_WAY)  # of before a restart
             case ScalarsReady() if self.metrics is not None:
                 self.last_step = message.scalars.global_step
                 self.metrics.write(message.scalars)
@@ -395,7 +440,6 @@ class _Run:
                     self.options.disk_bytes - self.published,
                 )
                 self.metrics.write(message.result)
-                renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
                 adopt_state(self.record.work_dir, message.file, left)
             case Alive():
@@ -414,8 +458,9 @@ class _Run:
         if end.reason == "killed from outside":
             return TrainingKilled("environment", message, end.output_tail)
         if end.reason == "stalled":
+            kind, culprit = find_hanging_code(end.output_tail)
             message = (
-                f"the reward hangs: training made no progress for {self.options.stall_seconds:g} s "
+                f"{culprit} hangs: training made no progress for {self.options.stall_seconds:g} s "
                 f"after step {self.last_step:,}"
             )
         elif end.reason == "wall clock":
@@ -435,6 +480,7 @@ class _Run:
         from p2p.analysis.guardrails import check_run
 
         training, evaluation = self.record.parse_scalars()
+        stop_step = self._stop_step()
         checkpoints = tuple(
             CheckpointInfo(
                 step=line["global_step"],
@@ -454,9 +500,25 @@ class _Run:
             final_episodic_return=finished.final_episodic_return,
             reward_calls=started.reward_calls,
             checkpoints=checkpoints,
-            selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
+            selected_step=stop_step
+            if stop_step in {each.step for each in checkpoints}
+            else select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
+
+
+def find_hanging_code(output: str) -> tuple[FailureKind, str]:
+    """What a trainer that fell silent was at, by the stacks that it printed shortly before.
+
+    Where there are none, in a library that keeps all signals and output away, it is the reward.
+    """
+    stacks = output.rpartition("Timeout (")[2]
+    if line := line_in_stack(stacks, DEFAULT_NAME):
+        return "reward", f"the reward, in line {line},"
+    main = re.search(r'File "([^"]+)", line (\d+) in (\S+)', stacks.rpartition("Thread 0x")[2])
+    if main is None:
+        return "reward", "the reward"
+    return "environment", f"the environment, in {main[3]} ({Path(main[1]).name}:{main[2]}),"
 
 
 def _find_compiled_update(config: TrainConfig) -> Path | None:

@@ -18,6 +18,7 @@ import numpy as np
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.envs.registry import make_single
+from p2p.training.model_files.store import is_model
 from p2p.training.specs.quantities import Robot
 
 if TYPE_CHECKING:
@@ -401,13 +402,15 @@ class ScriptedEnv(GymVecEnv):
 
 
 def scripted_env(config: TrainConfig, quantities: Collection[str] = ()) -> ScriptedEnv | None:
-    """None where the environment cannot be put into poses: it is no MuJoCo one of Gymnasium's kind.
+    """None where the environment cannot be put into poses by this process.
+
+    It is no MuJoCo one of Gymnasium's kind, or from a model file, which only the sandbox opens.
 
     `quantities` stand in the info of every step, as in `make_batched_env`.
     """
     from gymnasium.envs.mujoco import MujocoEnv
 
-    if is_engine(config.engine):
+    if is_engine(config.engine) or is_model(config.env_id):
         return None
     options = replace(config.env_options(), quantities=quantities)
     env: Any = make_single(options)

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
@@ -36,7 +36,7 @@ from p2p.resource_auto import find_best_allocation
 from p2p.sandbox import unsafe_local_flags
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, load_completed_run
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
+from p2p.utils.subprocess_utils import python_command, start_program
 
 POLL_S = 0.25
 WAIT_S = 2.0
@@ -98,7 +98,7 @@ class IterationTrainer(ABC):
         iteration_dir: the folder of the iteration.
         max_parallel: runs at once; 0 chooses.
         cores_per_run: cores of each run; 0 chooses.
-        videos: render the evaluation episodes.
+        videos: draw each run's median episode and export its policy; else when they are wanted.
         cancelled: asked between polls; True stops all runs, which end as cancelled.
     """
 
@@ -144,7 +144,7 @@ class IterationTrainer(ABC):
         problems: dict[str, str] = {}
         waiting = queue_runs(runs, iteration_dir, problems)
         if waiting:
-            flags = [] if self.videos else ["--no-videos"]
+            flags = [] if self.videos else ["--no-videos", "--no-export"]
             flags += [] if until is None else ["--until", str(until)]
             flags += ["--pause"] if pause else []
             # What SAC has learnt from is not in its policy's file.
@@ -315,10 +315,10 @@ def seed_result(run_id: str, seed: int, record: IterationRecord) -> SeedResult:
     )
 
 
-def final_return(summary: TrainSummary) -> float | None:
-    """The mean evaluation return of the selected checkpoint."""
+def final_return(summary: TrainSummary, step: int | None = None) -> float | None:
+    """The mean evaluation return of a checkpoint, else of the selected one."""
     for checkpoint in summary.checkpoints:
-        if checkpoint.step == summary.selected_step:
+        if checkpoint.step == (summary.selected_step if step is None else step):
             return checkpoint.mean_return
     return summary.final_episodic_return
 
@@ -390,7 +390,7 @@ class _CoreWait:
             iteration=self._iteration,
             reason=_wait_reason(self._count, len(self._manager.pool), holders),
             cores=self._count,
-            held={core: holder and holder.model_dump() for core, holder in holders.items()},
+            held={core: holder and asdict(holder) for core, holder in holders.items()},
         )
 
     def end(self) -> None:
@@ -429,6 +429,10 @@ class _Processes:
         batch = self.batch
         config = batch.waiting.pop(0)
         record = batch.record(config)
+        if record.stated_status() == "cancelled":  # while it waited
+            batch.progress[config.iteration_id] = 1.0
+            lease.release()
+            return
         try:
             # A run that outlived an earlier caller may have come to its end since.
             if load_completed_run(record, config, batch.codes[config.iteration_id]) is not None:
@@ -457,17 +461,9 @@ class _Processes:
             *unsafe_local_flags(),
         )  # fmt: skip
         with files.open_log(record.path / "executor.log") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                # The run holds its cores itself: they stay taken if this process dies before it.
-                pass_fds=lease.descriptors,
-                env=from_anywhere({n: os.environ[n] for n in PASSED_VARIABLES if n in os.environ}),
-                cwd=NEUTRAL,
-            )
+            variables = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+            # The run holds its cores itself: they stay taken if this process dies before it.
+            process = start_program(command, variables, log, pass_fds=lease.descriptors)
         lease.sign(process.pid, "/".join(record.path.parts[-3:]))
         with suppress(ProcessLookupError):  # it may have ended already
             os.sched_setaffinity(process.pid, lease.cores)

@@ -36,7 +36,8 @@ from p2p.training.envs.batched_env import (
     seeds_of_rows,
 )
 from p2p.training.envs.gym_vec_env import GymVecEnv
-from p2p.training.envs.mujoco_kernels import EpisodeStarts, find_kernel
+from p2p.training.envs.kernel import EpisodeStarts
+from p2p.training.envs.mujoco_kernels import find_kernel
 from p2p.training.envs.registry import UnknownEnvironmentError, make_single, registered
 from p2p.training.specs.quantities import Meter, Robot
 
@@ -155,7 +156,7 @@ class MujocoVecEnv:
         kernel, engine, reached = self._kernel, self._engine, self._reached
         if reached is not None:
             reached.begin_step()
-        engine.ctrl[...] = action
+        engine.ctrl[...] = kernel.control(action)
         engine.step(self._frame_skip)
         self._elapsed += 1
         obs = next_obs = self._observe()
@@ -235,6 +236,7 @@ class MujocoVecEnv:
         drawn = [self._starts.draw(self._rngs[i]) for i in ids]
         self._engine.begin(ids, [qpos for qpos, _ in drawn], [qvel for _, qvel in drawn])
         self._elapsed[ids] = 0
+        self._kernel.begin(ids)
 
 
 class BatchEngine:

@@ -6,7 +6,9 @@ checked by whoever reads it. It talks in WorkerMessages, one JSON line each.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import closing
@@ -34,7 +36,11 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
 
     def emit(message: WorkerMessage) -> None:
         send(message.model_dump_json().encode())
+        if stall is not None:
+            # Where it falls silent, the stacks of what it is at are printed before it is killed.
+            faulthandler.dump_traceback_later(0.8 * stall, file=sys.stderr)
 
+    stall = payload.get("stall_seconds")
     emit(Alive(phase="setup", global_step=0))
     # The border of the process: whatever is raised inside travels to the parent as a message.
     try:

@@ -8,24 +8,47 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 
 NEUTRAL = "/"
 """Where a program works that is told of every file by its whole path."""
 _FOLDERS = (
     "PYTHONPATH", "P2P_ENV_PATH", "P2P_ENV_FILE", "P2P_CACHE_DIR", "P2P_ENGINES_DIR",
-    "P2P_RUNS_DIR", "RUNS_DIR", "P2P_PRICES",
+    "P2P_MODELS_DIR", "P2P_RUNS_DIR", "RUNS_DIR", "P2P_PRICES",
 )  # fmt: skip
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """`python -P -m module arguments`, with the interpreter that runs this."""
     return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def start_program(
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    output: int | IO[bytes],
+    *,
+    errors: int | IO[bytes] = subprocess.STDOUT,
+    stdin: int = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own: Ctrl-C in the terminal is the caller's to handle."""
+    return subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=output,
+        stderr=errors,
+        pass_fds=pass_fds,
+        start_new_session=True,
+        env=from_anywhere(variables),
+        cwd=NEUTRAL,
+    )
 
 
 def from_anywhere(variables: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How a batch of steps becomes gradients: each loaded when it is used."""
+"""Algorithms, from a batch of steps to gradients; each is loaded when it is first used."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from unstable.engines.attention import causal_varlen
 
 @cache
 def gpu_kernels() -> ModuleType | None:
-    """Those of the learner; None: there is no Triton."""
+    """Return the learner's Triton kernels; None without Triton."""
     try:
         return import_module("unstable.learners.kernels")
     except ModuleNotFoundError:
@@ -43,7 +43,7 @@ ATTENTION = "unstable_packed"
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbours of the same length."""
+    """Neighbouring sequences of the same length."""
 
     start: int
     count: int
@@ -52,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Where the sequences of a row lie."""
+    """The places of sequences in a row."""
 
     runs: tuple[Run, ...]
     ends: Tensor
@@ -74,7 +74,7 @@ class PackedRow:
 
 
 def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> PackedRow:
-    """Lay sequences one after the other, as they come: neighbours of equal length are the fastest.
+    """Lay sequences one after the other in a row; neighbours of equal length are the fastest.
 
     Raises:
         ValueError: there is none, or one is empty.
@@ -102,14 +102,14 @@ def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> PackedRow:
 
 
 def as_tensor(values: Sequence[float], dtype: Any, device: Any) -> Tensor:
-    """Many numbers on a device: by way of NumPy, which reads lists some times faster than torch."""
+    """Copy numbers to a device, through NumPy, which reads lists faster than torch."""
     return torch.from_numpy(np.array(values, dtype)).to(device)
 
 
-def hidden_states(
+def compute_hidden_states(
     trunk: Any, row: PackedRow, *, asked: Tensor | None = None, use_cache: bool = False
 ) -> Tensor:
-    """The last hidden state of every token of the row, (tokens, hidden).
+    """Return the last hidden state of every token of the row, (tokens, hidden).
 
     Where `asked` says which places matter, what stands in the others means nothing.
     """
@@ -127,7 +127,7 @@ def hidden_states(
 
 
 def use_packed_attention(model: Any) -> None:
-    """Let a model of transformers attend by layout; without one it attends as usual.
+    """Replace a model's attention by packed attention; without a layout it attends as usual.
 
     Raises:
         ValueError: the model's attention cannot be replaced.
@@ -156,7 +156,7 @@ def packed_attention(
     packed_layout: PackedLayout | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as transformers calls it; tensors are (1, heads, tokens, size)."""
+    """Compute attention as transformers calls it; tensors are (1, heads, tokens, size)."""
     if packed_layout is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -195,7 +195,7 @@ def packed_attention(
 
 
 def _batch(states: Tensor, run: Run) -> Tensor:
-    """A run's states, (heads, tokens, size), as (count, heads, length, size): a view."""
+    """Return a run's states, (heads, tokens, size), as (count, heads, length, size): a view."""
     heads, _, size = states.shape
     return states.view(heads, run.count, run.length, size).transpose(0, 1)
 
@@ -214,7 +214,7 @@ def _by_kernel(
 
 
 def skip_unasked(trunk: Any) -> bool:
-    """Let the last layer of a model look at `PackedLayout.asked`; whether it has the parts for it.
+    """Make the last layer skip tokens outside `PackedLayout.asked`; return whether it can.
 
     Hooks, not a new `forward`: they are run again where a layer is computed again for its gradient,
     and a copy of the model has its own.
@@ -259,7 +259,7 @@ TILE = 128
 """Of products on a GPU: rows are a multiple of it."""
 
 
-def trunk_of(model: Any) -> Any:
+def find_trunk(model: Any) -> Any:
     causal = _causal(model)
     return getattr(causal, causal.base_model_prefix)
 
@@ -269,12 +269,12 @@ def _causal(model: Any) -> Any:
 
 
 def trunk_and_head(model: Any) -> tuple[Any, Callable[[Tensor], Tensor]]:
-    """A causal language model's two parts: up to the hidden states, and from there to logits.
+    """Return a causal language model's trunk, up to the hidden states, and its head, to logits.
 
     Raises:
         ValueError: its logits are made in a way that is not known here.
     """
-    causal, trunk = _causal(model), trunk_of(model)
+    causal, trunk = _causal(model), find_trunk(model)
     head = causal.get_output_embeddings()
     config = causal.config.get_text_config()
     for unknown in ("logit_scale", "logits_scaling"):
@@ -295,7 +295,7 @@ def token_logprobs(
     entropy: bool = False,
     logits_at_once: int = LOGITS_AT_ONCE,
 ) -> tuple[Tensor, Tensor | None]:
-    """Of each target token, its log-probability after the hidden state in the same place.
+    """Compute the log-probability of each target token after its hidden state.
 
     The projection to the vocabulary is done in chunks, so that no more than `logits_at_once` logits
     exist at any time. Where the head is trained or the entropy is wanted, it is done again for the
@@ -352,7 +352,7 @@ def _is_frozen_linear(head: Callable[[Tensor], Tensor]) -> bool:
 def _softmax(
     logits: Tensor, targets: Tensor, temperatures: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Targets' log-probabilities, exponentials of the logits less the highest, and their sums."""
+    """Return targets' log-probabilities, exponentials of the shifted logits, and their sums."""
     logits = logits.float().div_(temperatures[:, None])  # in place: it is the largest of all
     chosen = logits.gather(-1, targets[:, None])[:, 0]
     most = logits.amax(-1, keepdim=True)

@@ -17,17 +17,17 @@ EPSILON = 1e-8
 
 
 def normalize(values: Sequence[float], *, centre: bool = True, scale: bool = False) -> list[float]:
-    """Values less their mean, and divided by their standard deviation where there is one."""
+    """Subtract the mean from values, and divide by their standard deviation if `scale` is set."""
     mean = fmean(values) if centre and values else 0.0
     spread = pstdev(values) if scale and values else 1.0
     divisor = spread if spread > EPSILON else 1.0
     return [(value - mean) / divisor for value in values]
 
 
-def per_game(
+def average_by_game(
     rewards: Sequence[float], games: Sequence[Hashable], groups: Sequence[Hashable]
 ) -> dict[Hashable, dict[Hashable, float]]:
-    """By group, what each of its games brought: the mean over the game's steps.
+    """Return by group the reward of each of its games: the mean over the game's steps.
 
     A group compares games, so a long game must not count more than a short one.
     """
@@ -47,12 +47,12 @@ def group_relative(
     *,
     scale: bool = True,
 ) -> list[float]:
-    """Each step's reward less the mean of its group's games, divided by their spread (GRPO).
+    """Return each step's reward less the mean of its group's games, divided by their spread (GRPO).
 
     Without `scale` the difference stays as it is (Dr. GRPO): dividing would weigh groups whose
     games hardly differ as much as those that do.
     """
-    members = per_game(rewards, games, groups)
+    members = average_by_game(rewards, games, groups)
     mean = {group: fmean(values.values()) for group, values in members.items()}
     spread = {group: pstdev(values.values()) if scale else 1.0 for group, values in members.items()}
     return [
@@ -64,11 +64,11 @@ def group_relative(
 def leave_one_out(
     rewards: Sequence[float], games: Sequence[Hashable], groups: Sequence[Hashable]
 ) -> list[float]:
-    """Each step's reward less the mean of the other games of its group (RLOO).
+    """Return each step's reward less the mean of the other games of its group (RLOO).
 
     A game that is alone in its group has nothing to be compared with: 0.
     """
-    members = per_game(rewards, games, groups)
+    members = average_by_game(rewards, games, groups)
     total = {group: sum(values.values()) for group, values in members.items()}
     advantages = []
     for reward, game, group in zip(rewards, games, groups, strict=True):
@@ -79,7 +79,7 @@ def leave_one_out(
 
 
 def per_turn_rewards(earned: Sequence[float]) -> list[float]:
-    """What each turn adds, where every turn's credit already counts the outcome.
+    """Turn credits for the rest of the game into rewards of single turns.
 
     A step's reward is the turn's credit for the whole rest of the game, so the outcome stands in
     every turn. Summing credits would count it once per turn left; these differences sum to the
@@ -95,7 +95,7 @@ def gae(
     values: Sequence[float],
     gae_lambda: float,
 ) -> list[float]:
-    """Generalised advantage estimates over one player's turns of a game that ended.
+    """Compute generalised advantage estimates over one player's turns of a finished game.
 
     Discounting is the rewards' own (`DiscountToEnd`), so there is none here.
     """
@@ -114,7 +114,7 @@ MAX_LOG_RATIO = 20.0
 
 
 def token_weights(lengths: list[int], sequences: int, divisor: int | None) -> list[float]:
-    """Each token's share, so that sums over tokens are means over sequences.
+    """Return each token's share, so that sums over tokens are means over sequences.
 
     Args:
         lengths: how many tokens of each sequence are trained.
@@ -125,7 +125,7 @@ def token_weights(lengths: list[int], sequences: int, divisor: int | None) -> li
 
 
 def importance(logp: Tensor, old: Tensor, known: Tensor, cap: float) -> Tensor:
-    """How much likelier a token is now than when it was sampled, at most `cap`; no gradient.
+    """Return the ratio to the sampling policy, at most `cap`, without a gradient.
 
     Where nothing was stored (`known` false) it is 1.
     """
@@ -142,7 +142,7 @@ def policy_gradient(
     *,
     cap: float | None,
 ) -> tuple[Tensor, Metrics]:
-    """`-sum(weight * advantage * logp)`, times the truncated ratio unless `cap` is None."""
+    """Return `-sum(weight * advantage * logp)`, times the truncated ratio unless `cap` is None."""
     if cap is None:
         return -(weight * advantage * logp).sum(), {}
     ratio = importance(logp, old, known, cap)
@@ -159,7 +159,7 @@ def clipped_loss(
     low: float,
     high: float,
 ) -> tuple[Tensor, Metrics]:
-    """PPO's pessimistic loss: no gain from a ratio outside `[1 - low, 1 + high]`."""
+    """Return PPO's clipped loss: no gain from a ratio outside `[1 - low, 1 + high]`."""
     ratio = _clamp(logp - old).exp()
     free = ratio * advantage
     bound = ratio.clamp(1.0 - low, 1.0 + high) * advantage
@@ -172,7 +172,7 @@ def clipped_loss(
 
 
 def kl_to_reference(logp: Tensor, reference: Tensor) -> Tensor:
-    """Per token, an estimate of the divergence from the reference that is never negative."""
+    """Estimate the divergence from the reference per token; it is never negative."""
     difference = _clamp(reference - logp)
     return difference.exp() - difference - 1.0
 

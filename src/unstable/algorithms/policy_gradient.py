@@ -16,7 +16,7 @@ from unstable.algorithms import losses
 from unstable.algorithms.forward import (
     PackedRow,
     as_tensor,
-    hidden_states,
+    compute_hidden_states,
     pack,
     token_logprobs,
     trunk_and_head,
@@ -27,13 +27,13 @@ from unstable.core import BaseAlgo, Step
 
 @dataclass(slots=True)
 class Sample:
-    """One step: the prompt, the answer to be trained, and what it was worth."""
+    """One step: prompt, answer to be trained, and advantage."""
 
     tokens: tuple[int, ...]
     """Prompt and answer, cut to the length that is trained."""
     prompt_length: int
     old_logprobs: tuple[float, ...]
-    """Of the answer's tokens when they were sampled; empty where nobody stored them."""
+    """Of the answer's tokens when they were sampled; empty where they were not stored."""
     step: Step
     truncated: bool = False
     advantage: float = 0.0
@@ -47,10 +47,10 @@ class Sample:
 
 
 def to_sample(step: Step, tokenizer: Any, max_train_len: int | None = None) -> Sample:
-    """A step's own tokens; only a step that has none is tokenised, prompt and answer each alone.
+    """Return a step's tokens; only a step that has none is tokenised, prompt and answer apart.
 
     Tokenised together, the border between them could vanish in a token, and an answer would be
-    trained that nobody gave. An answer that comes as text also gets the token that ends it.
+    trained that was not given. An answer that comes as text also gets the token that ends it.
     """
     if step.completion_ids:
         prompt, answer = tuple(step.prompt_ids), tuple(step.completion_ids)
@@ -76,10 +76,10 @@ def to_sample(step: Step, tokenizer: Any, max_train_len: int | None = None) -> S
     )
 
 
-def mini_batches(
+def split_mini_batches(
     samples: Iterable[Sample], at_least: int, pack_tokens: int | None
 ) -> list[list[Sample]]:
-    """Divide samples: `at_least` so many each, and more while they fit into `pack_tokens`.
+    """Divide samples into mini-batches of `at_least` so many, and more that fit `pack_tokens`.
 
     They are ordered by length, since neighbours of equal length are computed as one, and equal
     ones stand together, since they are computed once.
@@ -101,7 +101,7 @@ def mini_batches(
 
 
 def games_and_groups(samples: Sequence[Sample]) -> tuple[list[int], list[tuple[str, str, int]]]:
-    """The game of every sample, and the games it is compared with: of the same seat only.
+    """Return the game of every sample, and its group: games of the same seat that began alike.
 
     The seats of one game have different chances, and where one wins the other loses.
 
@@ -124,7 +124,7 @@ NO_GRAD_TOKENS = 8192
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A mini-batch: its sequences in a row, each once, and what is known of each trained token.
+    """A mini-batch: its sequences in a row, each once, and the data of each trained token.
 
     Tensors have one entry per trained token of every sample, or one per sample.
     """
@@ -173,7 +173,7 @@ class PolicyGradient(BaseAlgo):
     per_length = False
     """Divide a sequence's sum by its own length instead of `max_generation_len`."""
     needs_old = False
-    """The loss is made of ratios: log-probabilities that nobody stored are computed first."""
+    """The loss is made of ratios: log-probabilities that were not stored are computed first."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class PolicyGradient(BaseAlgo):
         self._reference: Any = None
 
     def initialize(self, model: Any, *args: Any, **kwargs: Any) -> None:
-        """Take what the learner has; the model attends by layout (`packing`)."""
+        """Take the learner's model; it attends by layout."""
         super().initialize(model, *args, **kwargs)
         self.trunk, self.head = trunk_and_head(model)
         if self.kl_coef and not hasattr(model, "disable_adapter"):
@@ -199,7 +199,7 @@ class PolicyGradient(BaseAlgo):
     # --- the whole batch ----------------------------------------------------------------------
 
     def prepare_steps(self, steps: Sequence[Step]) -> list[Sample]:
-        """A whole batch as samples with their advantages, before it is divided."""
+        """Return a whole batch as samples with their advantages, before it is divided."""
         samples = [to_sample(step, self.tokenizer, self.max_train_len) for step in steps]
         advantages = self.advantages(samples)
         if self.centre or self.scale:
@@ -213,14 +213,14 @@ class PolicyGradient(BaseAlgo):
         return samples
 
     def advantages(self, samples: Sequence[Sample]) -> list[float]:
-        """What each step is worth; here the reward that it came with."""
+        """Return the advantage of each step; here its reward."""
         return [sample.step.reward for sample in samples]
 
     def split(
         self, items: Sequence[Any], mini_batch_size: int, pack_tokens: int | None
     ) -> list[list[Any]]:
         """Divide samples into rows; the sum of their gradients does not depend on it."""
-        return mini_batches(items, mini_batch_size, pack_tokens)
+        return split_mini_batches(items, mini_batch_size, pack_tokens)
 
     # --- a mini-batch -------------------------------------------------------------------------
 
@@ -252,7 +252,9 @@ class PolicyGradient(BaseAlgo):
         if batch.row is None:
             return {**metrics, "loss": 0.0}
         # The last token of a prompt says the first of its answer: the critic's places are in it.
-        hidden = hidden_states(self.trunk, batch.row, asked=batch.before, use_cache=self.use_cache)
+        hidden = compute_hidden_states(
+            self.trunk, batch.row, asked=batch.before, use_cache=self.use_cache
+        )
         unique, spread = token_logprobs(
             hidden[batch.before], self.head, batch.targets, batch.temperatures,
             entropy=bool(self.entropy_coef),
@@ -280,27 +282,27 @@ class PolicyGradient(BaseAlgo):
     def further_loss(
         self, hidden: Tensor, batch: PackedBatch, seen: losses.Metrics
     ) -> Tensor | None:
-        """A loss beside that of the policy; its numbers go into `seen`."""
+        """Return a loss beside the policy's, and put its metrics into `seen`; None: none."""
         del hidden, batch, seen
         return None
 
     # --- passes without a gradient ------------------------------------------------------------
 
     def rows(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], Any]]:
-        """Samples in rows, each with what `_row` says of it, for a pass without a gradient."""
-        for some in mini_batches(samples, 1, NO_GRAD_TOKENS):
+        """Yield samples in rows for a pass without a gradient, each with its `_row`."""
+        for some in split_mini_batches(samples, 1, NO_GRAD_TOKENS):
             yield some, self._row(some)
 
     @torch.no_grad()
     def logprobs(self, samples: Sequence[Sample], model: Any = None) -> list[tuple[float, ...]]:
-        """Of each sample's trained tokens, by the model as it is now or by another."""
+        """Compute log-probabilities of each sample's trained tokens, by this model or another."""
         model = self.model if model is None else model
         trunk, head = trunk_and_head(model)
         by_sample: dict[int, tuple[float, ...]] = {}
         was_training = model.training
         model.eval()
         for some, (row, before, targets, temperatures, which, _) in self.rows(samples):
-            hidden = hidden_states(trunk, row, asked=before)
+            hidden = compute_hidden_states(trunk, row, asked=before)
             unique, _ = token_logprobs(hidden[before], head, targets, temperatures)
             values, start = unique[which].tolist(), 0
             for sample in some:
@@ -323,7 +325,7 @@ class PolicyGradient(BaseAlgo):
     def _row(
         self, trained: Sequence[Sample]
     ) -> tuple[PackedRow | None, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The samples' sequences, equal ones once; see PackedBatch for what comes with them."""
+        """Return the samples' sequences, equal ones once, and the other tensors of PackedBatch."""
         keys = [(s.tokens, s.prompt_length, s.step.temperature) for s in trained]
         first = {key: index for index, key in enumerate(dict.fromkeys(keys))}
         unique = list(first)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unstable.algorithms import losses
-from unstable.algorithms.forward import hidden_states
+from unstable.algorithms.forward import compute_hidden_states
 from unstable.algorithms.losses import gae, group_relative, per_turn_rewards
 from unstable.algorithms.policy_gradient import (
     PackedBatch,
@@ -52,7 +52,7 @@ class PPO(PolicyGradient):
 
 
 class GRPO(PPO):
-    """Games that began alike are compared with each other (Shao et al. 2024): there is no critic.
+    """GRPO compares games that began alike, instead of using a critic (Shao et al. 2024).
 
     The advantage is the reward less the group's mean, divided by the group's spread; an answer's
     tokens share one unit of weight, however many they are. Takes the arguments of PPO, and a
@@ -125,7 +125,7 @@ class A2C(PolicyGradient):
         self.needs_old = clip is not None
 
     def initialize(self, model: Any, *args: Any, **kwargs: Any) -> None:
-        """Take what the learner has, and add a head that says 0 for everything at first."""
+        """Take the learner's model, and add a value head that predicts 0 at first."""
         super().initialize(model, *args, **kwargs)
         size = model.config.get_text_config().hidden_size
         self.value_head = torch.nn.Linear(size, 1, device=self.device, dtype=torch.float32)
@@ -157,7 +157,7 @@ class A2C(PolicyGradient):
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> list[float]:
-        """What each position is worth to who has to move; 0 where the prompt itself was cut.
+        """Predict the value of each position for its player; 0 where the prompt itself was cut.
 
         Answers are not looked at, and a position that came up more than once is asked once.
         """
@@ -166,7 +166,7 @@ class A2C(PolicyGradient):
         asked = {_prompt(sample): replace(sample, tokens=_prompt(sample)) for sample in trained}
         by_prompt: dict[tuple[int, ...], float] = {}
         for some, (row, *_, ends) in self.rows(list(asked.values())):
-            hidden = hidden_states(self.trunk, row, asked=ends)
+            hidden = compute_hidden_states(self.trunk, row, asked=ends)
             values = self._value(hidden, ends).tolist()
             by_prompt |= {one.tokens: value for one, value in zip(some, values, strict=True)}
         return [by_prompt[_prompt(sample)] if sample.trained else 0.0 for sample in samples]

@@ -1,39 +1,35 @@
-"""The subcommands of `unstable`, one module each; here what they share."""
+"""The subcommands of `unstable`, and what they share."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
-from rich.segment import Segment
 from typer.core import TyperGroup, TyperOption
 
-from unstable.utils.logging import printable
+from unstable.console import SafeConsole, err, out
 
-
-class SafeConsole(Console):
-    """A console whose texts control no terminal: all that is printed is rendered here.
-
-    Much of what we print was written by models or by the code that they wrote. Colours are styles
-    of a segment, and the console's own movements are marked as control: both pass.
-    """
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            text, style, control = segment
-            yield segment if control else Segment(printable(text), style)
+__all__ = [
+    "CommandError",
+    "CommandGroup",
+    "JsonFlag",
+    "SafeConsole",
+    "TrustFlag",
+    "UsageError",
+    "complain",
+    "err",
+    "out",
+    "print_json",
+    "shorten_help",
+]
 
 
 class CommandGroup(TyperGroup):
-    """Commands whose help is short: no types of flags, and defaults as words."""
+    """A group of commands whose help shows no types of flags, and defaults as words."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """See click's Group."""
@@ -62,10 +58,6 @@ def shorten_help(parameters: Iterable[object]) -> None:
             parameter.show_default = False
 
 
-out = SafeConsole(highlight=False)
-err = SafeConsole(stderr=True, highlight=False)
-
-
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output.")
 ]
@@ -73,14 +65,16 @@ JsonFlag = Annotated[
 
 TrustFlag = Annotated[
     bool,
-    typer.Option("--trust", help="Import the modules that the run names: they run as you."),
+    typer.Option(
+        "--trust", help="Import the modules that the run names; they run with your permissions."
+    ),
 ]
 
 
 class CommandError(Exception):
-    """A command ends without its result; the message says what happened and what to do.
+    """The failure of a command; the message says what happened and what to do.
 
-    `detail` is what lies behind the message, such as a traceback.
+    `detail` explains it further, such as a traceback.
     """
 
     status = 1
@@ -98,6 +92,7 @@ class UsageError(CommandError):
 
 
 def complain(error: CommandError) -> None:
+    """Print an error on standard error."""
     if error.detail:
         err.print(error.detail.rstrip(), style="dim", markup=False, soft_wrap=True)
     err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
@@ -105,23 +100,3 @@ def complain(error: CommandError) -> None:
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str, allow_nan=False) + "\n")
-
-
-SELFPLAY = ("textarena", "transformers", "peft", "trueskill")
-"""What the extra `selfplay` brings, and no command that plays can do without."""
-
-
-def require_selfplay(modules: Sequence[str] = SELFPLAY) -> None:
-    """Raise UsageError, with what to do, where only the core is installed."""
-    missing = [name for name in modules if not _is_installed(name)]
-    if missing:
-        raise UsageError(
-            f"{', '.join(missing)}: not installed; pip install 'prompt2policy[selfplay]'"
-        )
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False

@@ -1,46 +1,25 @@
-"""`unstable eval`: how well a checkpoint plays."""
+"""`unstable eval`, also called `unstable evaluate`."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
-from pydantic import BaseModel
 
 from unstable.commands import (
     CommandError,
     JsonFlag,
     TrustFlag,
     UsageError,
-    err,
     out,
     print_json,
-    require_selfplay,
 )
-from unstable.commands.models import find_model
-from unstable.commands.train import evaluation_words
-from unstable.config import (
-    ConfigError,
-    EngineConfig,
-    EnvTriple,
-    GamesConfig,
-    RunConfig,
-    SamplingConfig,
-)
-from unstable.games.players import FIRST_CHECKPOINT, RANDOM_LEGAL
-
-if TYPE_CHECKING:
-    from unstable.commands.models import ModelFolder
-
-WORKERS = 256
-DEFAULT_GAME, DEFAULT_GAMES = "TicTacToe-v0-train", 400
-C = TypeVar("C", bound=BaseModel)
+from unstable.config import require_selfplay
 
 
 def evaluate(
-    who: Annotated[
+    folder: Annotated[
         Path,
         typer.Argument(
             metavar="MODEL_OR_RUN",
@@ -51,7 +30,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="ENV_ID",
-            help="Can be repeated.",
+            help="Play this game; repeatable.",
             show_default="the run's, or TicTacToe-v0-train",
         ),
     ] = None,
@@ -62,27 +41,32 @@ def evaluate(
     opponent: Annotated[
         list[str] | None,
         typer.Option(
-            help="random-legal, first-checkpoint (what the run began with), a model's or adapter's"
-            " folder, or a remote model's name; can be repeated.",
+            help="random-legal, first-checkpoint (what the run started from), a model's or"
+            " adapter's folder, or a remote model's name; repeatable.",
             show_default="the run's, or random-legal, and of a checkpoint the first one",
         ),
     ] = None,
     games: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Of each game, in turn from every seat.", show_default="the run's, or 400"
+            min=1,
+            help="Games per environment and opponent, in turn from every seat.",
+            show_default="the run's, or 400",
         ),
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Of the model.", show_default="the run's, or 1"),
+        typer.Option(min=0.0, help="Sampling temperature.", show_default="the run's, or 1"),
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(min=0.01, max=1.0, help="Of the model.", show_default="the run's, or 1"),
+        typer.Option(
+            min=0.01, max=1.0, help="Nucleus of sampling.", show_default="the run's, or 1"
+        ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Of an answer.", show_default="the run's, or 1024")
+        int | None,
+        typer.Option(min=1, help="Tokens of an answer.", show_default="the run's, or 1024"),
     ] = None,
     seed: Annotated[
         int | None,
@@ -91,111 +75,33 @@ def evaluate(
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Play a checkpoint against fixed opponents.
+    """Measure a checkpoint against fixed opponents.
 
     A run's checkpoint plays as in the run's own evaluations, and gets the same numbers.
-    Win rates have 95 % intervals.
-    Games for one have no opponent: they are told by their mean reward. Of KuhnPoker on short
-    boards the exploitability is computed too: what a best response to the policy, as it answers at
-    temperature 1, gets a game (0: nothing).
+    Win rates have 95 % intervals. Single-player games report the mean reward.
+    For KuhnPoker on short boards it also computes the exploitability: what a best response to the
+    policy, sampled at temperature 1, earns per game (0: nothing).
 
     [bold]Examples[/]
 
       unstable eval RUN
       unstable eval RUN/checkpoints/iteration-20 --game Nim-v0-train --games 1000 --json
-      unstable eval MODEL --game LiarsDice-v0-train --players 3
+      unstable evaluate MODEL --game LiarsDice-v0-train --players 3
     """
+    from unstable import interface
+    from unstable.console import describe_evaluation
+
     require_selfplay()
-    if not who.is_dir():
-        raise UsageError(f"{who} is not a folder")
-    model = find_model(who, trusted=trust)
-    config = model.config or _config_of(model)
-    sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-    config = _override(
-        config,
-        seed=seed,
-        eval_games=games or (None if config.eval_games else DEFAULT_GAMES),
-        games=_override(
-            config.games,
-            evaluate=_choose_games(model, config, game or [], players),
-            opponent=tuple(opponent) if opponent else None,
-        ),
-        sampling=_override(config.sampling, **sampling),
-    )
-    with err.status(f"{config.eval_games} games"):
-        try:
-            rows = asyncio.run(_evaluate(model, config))
-        except ConfigError as error:
-            raise UsageError(str(error)) from error
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder")
+    rows = interface.evaluate(
+        folder, game=game or (), players=players, opponent=opponent or (), games=games,
+        temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed, trust=trust,
+    )  # fmt: skip
     if as_json:
         print_json(rows)
     for row in rows:
         if not as_json:
-            out.print(evaluation_words(row), soft_wrap=True)
+            out.print(describe_evaluation(row), soft_wrap=True)
         if row["failed"] and not row["games"]:
             raise CommandError(f"{row['env_id']}: every game failed: {row['error']}")
-
-
-def _override(section: C, **changes: Any) -> C:
-    """The same but for what is not None."""
-    named = {name: value for name, value in changes.items() if value is not None}
-    return section.model_copy(update=named)
-
-
-def _config_of(model: ModelFolder) -> RunConfig:
-    """How a model without a run is measured."""
-    return RunConfig(
-        model=model.model,
-        workers=WORKERS,
-        eval_games=DEFAULT_GAMES,
-        games=GamesConfig(
-            train=((DEFAULT_GAME, 2, model.template),),
-            compact_views=model.short_boards,
-            action_extraction=model.extraction,
-            opponent=(RANDOM_LEGAL, *([FIRST_CHECKPOINT] if model.adapter else [])),
-        ),
-        sampling=SamplingConfig(temperature=1.0, top_p=1.0, max_tokens=1024),
-        engine=EngineConfig(max_parallel_seq=WORKERS),
-    )
-
-
-def _choose_games(
-    model: ModelFolder, config: RunConfig, env_ids: list[str], players: int | None
-) -> tuple[EnvTriple, ...]:
-    from unstable.games import GameError
-    from unstable.games.players import fewest_players
-
-    known = {env_id: (n, template) for env_id, n, template in config.games.evaluated}
-    chosen = []
-    for env_id in env_ids or known:
-        trained, template = known.get(env_id, (model.players.get(env_id), model.template))
-        try:
-            chosen.append((env_id, players or trained or fewest_players(env_id), template))
-        except GameError as error:
-            raise UsageError(f"--game {env_id}: {error}") from error
-    return tuple(chosen)
-
-
-async def _evaluate(model: ModelFolder, config: RunConfig) -> list[dict[str, Any]]:
-    from unstable.buffer import StepBuffer
-    from unstable.collector import Collector
-    from unstable.games.rules import BOARDS, game_name
-    from unstable.model_pool import ModelPool
-    from unstable.run.parts import BASE_ITERATION, collector_arguments, refusals_are_mistakes
-    from unstable.utils.logging import quiet_transformers
-
-    quiet_transformers()
-    pool = ModelPool("mirror", 2)
-    pool.add_checkpoint(None, model.step if model.adapter is None else BASE_ITERATION)
-    if model.adapter is not None:
-        pool.add_checkpoint(model.adapter, model.step)
-    with refusals_are_mistakes():
-        arguments = collector_arguments(config, model.model) | {"training_envs": ()}
-        if not all(game_name(env_id) in BOARDS for env_id, *_ in config.games.evaluated):
-            # A model that reads bytes gets the game's own text where there is nothing shorter.
-            arguments["compact_views"] = False
-        collector = Collector(step_buffer=StepBuffer(1), model_pool=pool, tracker=None, **arguments)
-    try:
-        return await collector.evaluate(config.eval_games, config.workers)
-    finally:
-        await collector.close()

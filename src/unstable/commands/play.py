@@ -24,14 +24,14 @@ from unstable.commands import (
     err,
     out,
     print_json,
-    require_selfplay,
 )
-from unstable.commands.models import ModelFolder, find_model
+from unstable.config import require_selfplay
 from unstable.core import AgentSpec, PlaySpec, outcome
 from unstable.engines import EngineError, Sampling
 from unstable.games import GameError, GameRunner
 from unstable.games.players import PLAYERS, RandomLegal
 from unstable.games.rules import legal_moves
+from unstable.models import ModelFolder, find_model
 from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 1000
-"""Invalid moves in a row that a person may take back; models may take back none."""
+"""Invalid moves in a row that a person may retry; models have none."""
 LISTINGS = 8
-"""Where moves are too many to list, they are drawn: so often."""
+"""Draws of random moves, where there are too many to list."""
 
 
 class Person:
@@ -61,7 +61,7 @@ class Person:
         self._seen = ""
 
     def play_turn(self, game: GameRunner) -> None:
-        """Show what is new, and play a move that the person types; an invalid one is not lost.
+        """Show the new text and play the move that is typed; an invalid one may be retried.
 
         Raises:
             EOFError: the person has left.
@@ -72,12 +72,12 @@ class Person:
         game.env.state.error_allowance = 0
 
     def look(self, game: GameRunner) -> None:
-        """Show what the person has not seen yet."""
+        """Show the text that was not shown yet."""
         observation = game.observe().observation
         gap = "\n" if self._seen else ""
         news = find_new_text(self._seen, observation)
         if not news and game.last_move_invalid:  # some games do not say it
-            news = "That is no legal move here; ? lists them."
+            news = "illegal move; ? lists the legal ones"
         self._print(gap + printable(news))
         self._seen = observation
 
@@ -85,13 +85,13 @@ class Person:
         while True:
             line = self._read().strip()
             if line == "?":
-                self._print(hint(game))
+                self._print(describe_moves(game))
             elif line:
-                return as_move(line, game.env_id)
+                return format_move(line, game.env_id)
 
 
 def find_new_text(before: str, now: str) -> str:
-    """What an observation has more than the one before: most games tell the whole story again.
+    """Return the new part of an observation: most games repeat everything at each turn.
 
     Where it does not simply go on, the paragraphs that both begin with are left out; a board is one
     paragraph, and so is shown whole or not at all.
@@ -105,13 +105,13 @@ def find_new_text(before: str, now: str) -> str:
     return "\n\n".join(paragraphs[same:]).strip("\n")
 
 
-def as_move(line: str, env_id: str) -> str:
-    """What the person meant: games whose moves are in brackets get them."""
+def format_move(line: str, env_id: str) -> str:
+    """Put a typed move in brackets, where the game wants them."""
     return line if "[" in line or not RandomLegal.plays(env_id) else f"[{line}]"
 
 
-def hint(game: GameRunner) -> str:
-    """The legal moves, or some where they are too many."""
+def describe_moves(game: GameRunner) -> str:
+    """Return the legal moves, or some where there are too many."""
     moves: dict[str, None] = {}
     try:
         for seed in range(LISTINGS):
@@ -163,7 +163,7 @@ class Opponents:
         return reply
 
     def play_alone(self) -> GameRunner | None:
-        """Play a game for one, the same that the person has; None: it does not know how."""
+        """Play the person's single-player game with the model; None: it cannot play it."""
         if self._spec.num_players > 1 or not self._players:
             return None
         game = self.open_game(with_person=False)
@@ -178,10 +178,10 @@ class Opponents:
 
 
 def find_opponent(who: str, *, trusted: bool = False) -> ModelFolder | None:
-    """The model on disk that a person named; None: a scripted player, or a remote model.
+    """Return the model on disk by its path; None: a scripted player or a remote model.
 
     Raises:
-        UsageError: it is nobody.
+        UsageError: it is unknown.
     """
     if who in PLAYERS:
         return None
@@ -205,7 +205,7 @@ def make_opponents(
     seed: int,
     options: AnswerOptions,
 ) -> Opponents:
-    """A scripted player or remote model by name, or a model from disk, in all seats but one.
+    """Make a scripted player, remote model or model from disk for all seats but one.
 
     In a game for one, in that one: it is played by both, one after the other.
 
@@ -264,7 +264,9 @@ def _load(model: str, options: AnswerOptions) -> VLLMActor:
 
 GAME = "TicTacToe-v0"
 PROMPT = "your move> "
-Temperature = Annotated[float, typer.Option(min=0.0, help="Of the model; 0: its likeliest move.")]
+Temperature = Annotated[
+    float, typer.Option(min=0.0, help="Sampling temperature; 0: the likeliest move.")
+]
 
 
 def play(
@@ -287,20 +289,20 @@ def play(
         int | None,
         typer.Option(min=1, help="Seats of the game.", show_default="as trained, or the fewest"),
     ] = None,
-    seat: Annotated[int, typer.Option(min=0, help="Where you sit; in most games 0 begins.")] = 0,
+    seat: Annotated[int, typer.Option(min=0, help="Your seat; in most games 0 moves first.")] = 0,
     temperature: Temperature = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer of the model.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 1024,
     template: Annotated[
         str | None,
-        typer.Option(help="How the model is asked.", show_default="as it was trained"),
+        typer.Option(help="Prompt template.", show_default="as it was trained"),
     ] = None,
     extraction: Annotated[
         str | None,
-        typer.Option(help="How its move is found.", show_default="as it was trained"),
+        typer.Option(help="Action extraction.", show_default="as it was trained"),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Of the game and the model.", show_default="any"),
+        typer.Option(min=0, help="Seed of the game and the model.", show_default="any"),
     ] = None,
     thoughts: Annotated[
         bool, typer.Option("--thoughts", help="Show all that the model writes.")
@@ -310,10 +312,10 @@ def play(
 ) -> None:
     """Play a game against a model or a scripted player, in the terminal.
 
-    With more than two players it has all other seats. A game for one it plays after you.
-    Type a move; ? lists the legal ones; Ctrl-D leaves.
-    You may take an invalid move back, the model may not.
-    With --json the game is on standard error, its result on standard output.
+    With more than two players it has all other seats. A single-player game it plays after you.
+    Type a move; ? lists the legal ones; Ctrl-D quits.
+    You may retry an invalid move, the model may not.
+    With --json the game is printed on standard error, its result on standard output.
 
     [bold]Examples[/]
 
@@ -321,14 +323,14 @@ def play(
       unstable play outputs/2026-11-15/10-00-00/demo --game TicTacToe-v0 --seat 1
       OPENAI_BASE_URL=http://localhost:8000/v1 unstable play some-model --thoughts
     """
-    from unstable.games.players import fewest_players
+    from unstable.games.players import find_fewest_players
 
     require_selfplay()
     model = find_opponent(who, trusted=trust)
     game = game or (model and model.env_id) or GAME
     trained = model.players.get(game) if model else None
     try:
-        seats = players or trained or fewest_players(game)
+        seats = players or trained or find_fewest_players(game)
         GameRunner(game, seats, seed=0)
     except GameError as error:
         raise UsageError(f"--game {game}: {error}") from error
@@ -337,15 +339,15 @@ def play(
     console = err if as_json else out
     options = AnswerOptions(temperature, max_tokens, template, extraction)
     number = secrets.randbelow(2**31) if seed is None else seed
-    with err.status("making the player ready"):
+    with err.status("loading the opponent"):
         opponents = make_opponents(model or who, game, seats, seat, number, options)
     with contextlib.closing(opponents):
         table = opponents.open_game()
         others = f"against {seats - 1} of {who}" if seats > 2 else f"against {who}"
         title = f"{game}, seed {number}: you are player {seat}, {others if seats > 1 else 'alone'}."
         console.print(Text(title, "bold"))
-        console.print("? lists legal moves, Ctrl-D leaves.\n", style="dim")
-        person = Person(_reader(console), lambda text: _print(console, text))
+        console.print("? lists legal moves, Ctrl-D quits.\n", style="dim")
+        person = Person(_make_reader(console), lambda text: _print(console, text))
         theirs = None
         try:
             _play(table, seat, person, opponents, console if thoughts else None)
@@ -361,7 +363,7 @@ def play(
     if theirs is not None:
         _print(console, f"{who} in the same game: reward {theirs.rewards[0]:.3g}.")
     if as_json:
-        print_json(_result(table, seat, number, theirs))
+        print_json(_make_result(table, seat, number, theirs))
 
 
 def _play(
@@ -371,13 +373,13 @@ def _play(
         if table.observe().seat == seat:
             person.play_turn(table)
             continue
-        with err.status("the other is thinking"):
+        with err.status("the opponent is thinking"):
             reply = opponents.play_turn(table)
         if thoughts is not None:
             thoughts.print(Text(printable(reply.text), "dim"))
 
 
-def _reader(console: Console) -> Callable[[], str]:
+def _make_reader(console: Console) -> Callable[[], str]:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - lines can be edited
 
@@ -400,7 +402,7 @@ def _print(console: Console, text: str) -> None:
 
 def _describe_ending(table: GameRunner, seat: int) -> str:
     last_seat, last = table.actions[-1]
-    won = _verdict(table, seat)
+    won = _describe_outcome(table, seat)
     reason = str(table.infos.get(seat, {}).get("reason", ""))
     if table.last_move_invalid:
         reason = f"That was an invalid move: {reason}"
@@ -408,7 +410,7 @@ def _describe_ending(table: GameRunner, seat: int) -> str:
     return "\n".join(printable(part) for part in parts if part)
 
 
-def _verdict(table: GameRunner, seat: int) -> str:
+def _describe_outcome(table: GameRunner, seat: int) -> str:
     result = outcome(table.rewards, seat)
     if table.num_players == 1:
         solved = {1: "solved", 0: "solved in part", -1: "not solved"}[result]
@@ -420,7 +422,9 @@ def _verdict(table: GameRunner, seat: int) -> str:
     return "You have lost." if result < 0 else "A draw."
 
 
-def _result(table: GameRunner, seat: int, seed: int, theirs: GameRunner | None) -> dict[str, Any]:
+def _make_result(
+    table: GameRunner, seat: int, seed: int, theirs: GameRunner | None
+) -> dict[str, Any]:
     return {
         "game": table.env_id,
         "seed": seed,
@@ -439,9 +443,9 @@ def games(
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Say which games of TextArena run here, by starting each once.
+    """List the games of TextArena that run here, by starting each once.
 
-    Of the others, it says what they need.
+    For the others, it lists what they need.
 
     [bold]Examples[/]
 
@@ -450,10 +454,10 @@ def games(
     """
     from dataclasses import asdict
 
-    from unstable.games.players import game_ids, probe
+    from unstable.games.players import list_game_ids, probe
 
     require_selfplay()
-    wanted = [env_id for env_id in game_ids() if name.lower() in env_id.lower()]
+    wanted = [env_id for env_id in list_game_ids() if name.lower() in env_id.lower()]
     if not wanted:
         raise UsageError(f"no game has {name!r} in its id; `unstable games` lists them all")
     entries = []

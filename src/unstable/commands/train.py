@@ -1,22 +1,13 @@
-"""`unstable train` and `unstable resume`."""
+"""`unstable train`, `unstable resume` and `unstable tiny`."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bar
 
 from unstable.commands import (
     CommandError,
@@ -26,91 +17,11 @@ from unstable.commands import (
     err,
     out,
     print_json,
-    require_selfplay,
 )
-from unstable.evaluation import iteration
+from unstable.config import require_selfplay
 
 if TYPE_CHECKING:
-    from unstable.config import RunConfig
-    from unstable.run import RunFolder
-    from unstable.run.progress import Progress, RunResult
-
-
-class TrainingBar:
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._live = err.is_terminal and not quiet
-        self._quiet = quiet
-        self._bar = Bar(
-            TextColumn("{task.description:<10}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("updates"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[now]}"),
-            console=err,
-        )
-        self._task = self._bar.add_task("starting", total=None, now="")
-        self._seen: set[tuple[str, str, str]] = set()
-
-    def __enter__(self) -> Self:
-        if self._live:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live:
-            self._bar.stop()
-
-    def __call__(self, progress: Progress) -> None:
-        self.show_evaluations(progress.evaluations)
-        if self._live:
-            self._bar.update(
-                self._task,
-                description=progress.phase,
-                completed=progress.step,
-                total=progress.updates,
-                now=learner_words(progress.learner),
-            )
-
-    def show_evaluations(self, evaluations: tuple[Mapping[str, Any], ...]) -> None:
-        for evaluation in evaluations:
-            key = (evaluation["ckpt_uid"], evaluation["env_id"], evaluation["opponent"])
-            if key not in self._seen and not self._quiet:
-                err.print(evaluation_words(evaluation), soft_wrap=True)
-            self._seen.add(key)
-
-
-def evaluation_words(evaluation: Mapping[str, Any]) -> str:
-    low, high = evaluation["win_rate_low"], evaluation["win_rate_high"]
-    won = f"{evaluation['win_rate']:.3f} ({low:.3f} to {high:.3f})"
-    uid, game = evaluation["ckpt_uid"], evaluation["env_id"]
-    who = "before" if iteration(uid) == -1 else uid  # the model as it was
-    if evaluation["players"] == 1:
-        reward, error = evaluation["reward"], evaluation["reward_se"]
-        numbers = f"reward {reward:.3f} ± {error:.3f}, solved {won}"
-    else:
-        game = f"{game} against {evaluation['opponent']}"
-        numbers = f"won {won}, drew {evaluation['draw_rate']:.3f}"
-    exploitability = evaluation["exploitability"]
-    if exploitability is not None:
-        numbers += f", exploitability {exploitability:.3f}"
-    return (
-        f"{who:>9}  {game}: {numbers}, invalid {evaluation['invalid_rate']:.3f}, "
-        f"{evaluation['games']} games"
-    )
-
-
-def learner_words(learner: Mapping[str, float]) -> str:
-    names = {"loss": "loss", "grad_norm": "grad", "reward_mean": "reward"}
-    return "  ".join(f"{text} {learner[k]:.3g}" for k, text in names.items() if k in learner)
-
+    from unstable.interface import Run
 
 AS_CONFIGURED = "what CONFIG.toml says"
 
@@ -119,7 +30,9 @@ def train(
     config: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[CONFIG.toml]", help="What to train; without it, the embedded model."
+            metavar="[CONFIG.toml]",
+            help="The run's configuration.",
+            show_default="the recipe of the embedded model",
         ),
     ] = None,
     model: Annotated[
@@ -150,7 +63,7 @@ def train(
         ),
     ] = None,
     updates: Annotated[
-        int | None, typer.Option(min=1, help="How many updates.", show_default=AS_CONFIGURED)
+        int | None, typer.Option(min=1, help="Number of updates.", show_default=AS_CONFIGURED)
     ] = None,
     seed: Annotated[
         int | None,
@@ -177,33 +90,17 @@ def train(
       unstable train --model smollm2
       unstable train my_run.toml --json
     """
-    from unstable.commands.models import base_model
-    from unstable.config import ConfigError, load_config, recipe
-    from unstable.core import new_run_dir
-    from unstable.run import RunFolder
+    from unstable import interface
 
-    require_selfplay()
-    overrides = {"model": model, "updates": updates, "seed": seed, "name": name}
-    changes: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
-    if output_dir is not None:
-        changes["output_dir"] = output_dir
-    from unstable.run.parts import check, with_games
-
-    try:
-        asked = load_config(config or recipe(model), **changes)
-        asked = with_games(asked, tuple(game or ()), tuple(opponent or ()), players)
-        check(asked)
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
-    base = base_model(asked, quiet=as_json)
-    folder = RunFolder(new_run_dir(Path(asked.output_dir).absolute(), asked.name))
-    folder.write_config(asked)
-    try:
-        _run(asked, folder, base, as_json=as_json)
-    except UsageError:
-        if not folder.states():  # refused: nothing of it is worth keeping
-            shutil.rmtree(folder.path, ignore_errors=True)
-        raise
+    named = {
+        "model": model, "updates": updates, "seed": seed, "name": name, "output_dir": output_dir,
+    }  # fmt: skip
+    with _training_errors():
+        run = interface.train(
+            config, game=game or (), players=players, opponent=opponent or (), quiet=as_json,
+            **{field: value for field, value in named.items() if value is not None},
+        )  # fmt: skip
+    _print_result(run, as_json=as_json)
 
 
 def resume(
@@ -215,55 +112,69 @@ def resume(
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Resume a run that was stopped or killed, or make it longer.
+    """Resume a run that was stopped or killed, or train it for more updates.
 
     [bold]Examples[/]
 
       unstable resume outputs/2026-11-15/10-00-00/self-play
       unstable resume RUN --updates 400
     """
-    from unstable.commands.models import base_model
-    from unstable.config import ConfigError
-    from unstable.run import RunFolder
+    from unstable import interface
 
     require_selfplay()
+    with _training_errors():
+        resumed = interface.load(run).resume(updates, trust=trust, quiet=as_json)
+    _print_result(resumed, as_json=as_json)
+
+
+def tiny(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the model.")],
+    game: Annotated[
+        list[str], typer.Option(metavar="ENV_ID", help="Warm it up on this game; repeatable.")
+    ] = ["TicTacToe-v0-train"],  # noqa: B006 - typer copies it
+    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same model.")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make the embedded model, of under a million parameters, warmed up on random legal games.
+
+    [bold]Examples[/]
+
+      unstable tiny my-model
+      unstable tiny my-model --game TicTacToe-v0-train --game Nim-v0-train --seed 1
+    """
+    from unstable.console import show_model_progress
+    from unstable.games import GameError
+    from unstable.tiny import make_tiny
+
+    require_selfplay()
+    with show_model_progress(quiet=as_json) as report:
+        try:
+            written = make_tiny(folder, tuple(game), seed, report)
+        except (FileExistsError, GameError, LookupError) as error:
+            raise UsageError(str(error)) from error
+        except OSError as error:
+            raise CommandError(f"{folder} cannot be written: {error.strerror}") from error
+    if as_json:
+        print_json({"folder": str(written.absolute()), "games": game, "seed": seed})
+    else:
+        out.print(f"{written}: train it with `unstable train --model {written}`", soft_wrap=True)
+
+
+@contextmanager
+def _training_errors() -> Iterator[None]:
+    """Turn an error that a run may end with into one line with how to resume it."""
     try:
-        folder = RunFolder.open(run)
-        asked = folder.config_to_run(trusted=trust)
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
-    if updates is not None:
-        asked = asked.model_copy(update={"updates": updates})
-    if asked.sampling.top_p < 1:  # as runs of earlier versions were made
-        err.print(f"top_p: 1, not {asked.sampling.top_p:g}: training needs all of the distribution")
-        sampling = asked.sampling.model_copy(update={"top_p": 1.0})
-        asked = asked.model_copy(update={"sampling": sampling})
-    _run(asked, folder, base_model(asked, quiet=as_json), as_json=as_json)
+        yield
+    except Exception as error:
+        hint = " ".join(getattr(error, "__notes__", ()))
+        if not hint:
+            raise
+        raise CommandError(f"{type(error).__name__}: {error}; {hint}") from error
 
 
-def _run(config: RunConfig, folder: RunFolder, model: str, *, as_json: bool) -> None:
-    from unstable.config import ConfigError
-    from unstable.run import own_parts
-    from unstable.run.start import RUN_ERRORS, start
-
-    if not as_json:
-        err.print(f"run: {folder.path}", soft_wrap=True)
-    again = f"resume with: unstable resume {folder.path}{' --trust' * bool(own_parts(config))}"
-    try:
-        with TrainingBar(quiet=as_json) as view:
-            result = start(config, folder, model, view)
-            view.show_evaluations(result.evaluations)
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
-    except RUN_ERRORS as error:
-        raise CommandError(f"{type(error).__name__}: {error}; {again}") from error
-    except KeyboardInterrupt:
-        err.print(f"stopped; {again}", soft_wrap=True)
-        raise
-    _print_result(result, as_json=as_json)
-
-
-def _print_result(result: RunResult, *, as_json: bool) -> None:
+def _print_result(run: Run, *, as_json: bool) -> None:
+    result = run.result
+    assert result is not None
     if as_json:
         print_json(
             {
@@ -281,19 +192,21 @@ def _print_result(result: RunResult, *, as_json: bool) -> None:
 
 
 def _describe_losses(counts: Mapping[str, Any]) -> str:
-    """What did not go as it should, though the run went on."""
+    """Say what failed or was lost in a run that completed; empty: nothing."""
     words = {
         "failed": "training games failed",
         "eval_failed": "evaluation games failed",
         "actor_deaths": "engines died",
         "write_failures": "writes of metrics failed",
     }
-    seen = ", ".join(f"{counts[name]} {text}" for name, text in words.items() if counts.get(name))
-    steps = {name: n for name, n in counts["steps"].items() if n}
-    sampled, _, _ = (steps.pop(name, 0) for name in ("sampled", "trained", "left"))
-    if steps:
-        lost = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in steps.items())
-        seen = f"{seen}; " if seen else ""
-        seen += f"{sum(steps.values())} of {sampled} steps were not trained on ({lost})"
-    last = counts.get("last_failure")
-    return f"{seen}; the last game: {last}" if seen and last else seen
+    failures = [f"{counts[name]} {text}" for name, text in words.items() if counts.get(name)]
+    parts = [", ".join(failures)] if failures else []
+    lost = {name: n for name, n in counts["steps"].items() if n}
+    sampled, _, _ = (lost.pop(name, 0) for name in ("sampled", "trained", "left"))
+    if lost:
+        reasons = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in lost.items())
+        total = sum(lost.values())
+        parts.append(f"{total} of {sampled} steps were not trained on ({reasons})")
+    if parts and counts.get("last_failure"):
+        parts.append(f"the last game: {counts['last_failure']}")
+    return "; ".join(parts)

@@ -14,14 +14,13 @@ from unstable.commands import (
     err,
     out,
     print_json,
-    require_selfplay,
 )
+from unstable.config import require_selfplay
 
 if TYPE_CHECKING:
     from unstable.dashboard import Source
 
-OUTPUTS = Path("outputs")
-OnceFlag = Annotated[bool, typer.Option("--once", help="Print it once as text, and leave.")]
+OnceFlag = Annotated[bool, typer.Option("--once", help="Print it once as text.")]
 
 
 def watch(
@@ -36,8 +35,8 @@ def watch(
 ) -> None:
     """Show a run from its files, while it runs or after it has ended.
 
-    Keys: 1, 2, 3 or left and right for the tabs, Tab for the next panel,
-    q to leave; the run does not notice. Without a terminal it is printed once.
+    Keys: 1, 2, 3 or left and right for the tabs, Tab for the next panel, q to quit; the run goes
+    on. Without a terminal it is printed once.
 
     [bold]Examples[/]
 
@@ -46,24 +45,24 @@ def watch(
     """
     from unstable.dashboard import SourceError
     from unstable.dashboard.sources import RunFiles
+    from unstable.interface import OUTPUTS, find_newest_run
 
     try:
-        source = RunFiles(run or newest_run(OUTPUTS))
+        source = RunFiles(run or find_newest_run(OUTPUTS))
     except SourceError as error:
         raise UsageError(str(error)) from error
     _show(source, once=once, as_json=as_json)
 
 
 def terminal(
-    address: Annotated[str, typer.Option(help="Of the Ray cluster.")] = "auto",
-    namespace: Annotated[str, typer.Option(help="Of the run's actors.")] = "unstable",
+    address: Annotated[str, typer.Option(help="Address of the Ray cluster.")] = "auto",
+    namespace: Annotated[str, typer.Option(help="Namespace of the run's actors.")] = "unstable",
     once: OnceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the run of a Ray cluster, live.
+    """Show the run of a Ray cluster, live; also called `unstable-terminal`.
 
-    Also called `unstable-terminal`.
-    It asks the actors named Tracker and StepBuffer. Keys as in `unstable watch`.
+    It asks the actors named Tracker and StepBuffer. Keys are those of `unstable watch`.
 
     [bold]Examples[/]
 
@@ -80,29 +79,21 @@ def terminal(
         source.close()
 
 
-def newest_run(outputs: Path) -> Path:
-    """The run below a folder that was begun last. Raises UsageError: there is none."""
-    runs = [path.parent for path in outputs.glob("*/*/*/metrics.jsonl")]
-    if not runs:
-        raise UsageError(f"no run below {outputs}/: name the run's folder")
-    return max(runs, key=lambda run: run.stat().st_ctime)
-
-
 def _show(source: Source, *, once: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
     from unstable.dashboard import SourceError
-    from unstable.dashboard.drawing import snapshot
+    from unstable.dashboard.drawing import draw_snapshot
 
     try:
-        with err.status("looking for the run"):
+        with err.status("connecting to the run"):
             view = source.fetch()
     except SourceError as error:
         raise CommandError(str(error)) from error
     if as_json:
         print_json(asdict(view))
     elif once:
-        out.print(snapshot(view, out.width))
+        out.print(draw_snapshot(view, out.width))
     else:
         try:
             from unstable.terminal_interface import show

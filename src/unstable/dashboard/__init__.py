@@ -1,4 +1,4 @@
-"""The dashboard of a run: what it shows, as data made from what a tracker says or has written."""
+"""The dashboard's view of a run, as data made from a tracker's info or files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from unstable.evaluation import iteration
+from unstable.evaluation import parse_iteration
 from unstable.utils.logging import printable
 
 CURVE_ORDER = ("loss", "grad", "reward", "kl", "entropy", "ratio", "clip", "value", "lr")
@@ -59,7 +59,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class CheckpointRate:
-    """How one checkpoint did, with the 95 % interval."""
+    """The evaluation of one checkpoint, with the 95 % interval."""
 
     ckpt_uid: str
     update: int | None
@@ -76,7 +76,7 @@ class CheckpointRate:
 
 @dataclass(frozen=True)
 class WinRate:
-    """How checkpoints did against one opponent in one environment, or alone."""
+    """Evaluations of checkpoints against one opponent in one environment, or alone."""
 
     env_id: str
     opponent: str
@@ -159,7 +159,7 @@ def make_view(
     written: float | None = None,
     status: Mapping[str, Any] | None = None,
 ) -> View:
-    """The view of what a tracker's `get_interface_info` says; what is not there is left empty.
+    """Make the view of a tracker's `get_interface_info`; missing fields are left empty.
 
     Args:
         info: as the tracker gives it, or as it was read from JSON.
@@ -185,24 +185,24 @@ def make_view(
             for name, values in sorted(info.get("inference", {}).items())
         ),
         gpus=tuple(replace(gpu, tok_s=tok_s.get(str(gpu.index))) for gpu in gpus),
-        curves=_curves(learner),
-        collected=_numbers({label: info.get(key) for key, label in COLLECTED.items()}),
-        win_rates=_win_rates(info.get("evaluation", [])),
-        ratings=_ratings(info.get("TS", {})),
-        matches=_matches(info.get("match_counts", ())),
+        curves=_make_curves(learner),
+        collected=_make_numbers({label: info.get(key) for key, label in COLLECTED.items()}),
+        win_rates=_make_win_rates(info.get("evaluation", [])),
+        ratings=_make_ratings(info.get("TS", {})),
+        matches=_make_matches(info.get("match_counts", ())),
         exploration=tuple(
-            (env_id, _numbers(values))
+            (env_id, _make_numbers(values))
             for env_id, values in sorted(info.get("exploration", {}).items())
         ),
-        games=_games(info.get("counts", {})),
+        games=_count_games(info.get("counts", {})),
         buffer_size=None if size is None else int(size),
-        failures=_failures(scalars, buffer, info.get("write_failures")),
+        failures=_list_failures(scalars, buffer, info.get("write_failures")),
         latest_game=info.get("latest_game", ""),
     )
 
 
 def _clean(value: Any) -> Any:
-    """Texts safe for a terminal, and None for numbers that are not finite, as JSON has it."""
+    """Strip control characters from texts, and replace numbers that are not finite by None."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, float):
@@ -218,11 +218,11 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _numbers(values: Mapping[str, float | None]) -> tuple[Number, ...]:
+def _make_numbers(values: Mapping[str, float | None]) -> tuple[Number, ...]:
     return tuple(Number(name, value) for name, value in values.items() if value is not None)
 
 
-def _curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
+def _make_curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
     def place(name: str) -> tuple[int, str]:
         places = [i for i, word in enumerate(CURVE_ORDER) if word in name.lower()]
         return (places[0] if places else len(CURVE_ORDER), name)
@@ -234,10 +234,10 @@ def _curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
     )
 
 
-def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
-    """By environment and opponent; the newest checkpoint is the last."""
+def _make_win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
+    """Group evaluations by environment and opponent; the newest checkpoint is the last."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for evaluation in sorted(evaluations, key=lambda one: iteration(one["ckpt_uid"])):
+    for evaluation in sorted(evaluations, key=lambda one: parse_iteration(one["ckpt_uid"])):
         if evaluation["games"]:
             groups.setdefault((evaluation["env_id"], evaluation["opponent"]), []).append(evaluation)
     return tuple(
@@ -255,15 +255,15 @@ def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
             reward=rows[-1]["reward"],
             reward_se=rows[-1]["reward_se"],
             exploitability=rows[-1]["exploitability"],
-            history=tuple(_checkpoint_rate(row) for row in rows),
+            history=tuple(_make_checkpoint_rate(row) for row in rows),
         )
         for (env_id, opponent), rows in groups.items()
     )
 
 
-def _checkpoint_rate(evaluation: Mapping[str, Any]) -> CheckpointRate:
+def _make_checkpoint_rate(evaluation: Mapping[str, Any]) -> CheckpointRate:
     uid = evaluation["ckpt_uid"]
-    number = iteration(uid)
+    number = parse_iteration(uid)
     return CheckpointRate(
         ckpt_uid=uid,
         # What the learner starts from is numbered -1.
@@ -277,7 +277,7 @@ def _checkpoint_rate(evaluation: Mapping[str, Any]) -> CheckpointRate:
     )
 
 
-def _ratings(ratings: Mapping[str, Mapping[str, Any]]) -> tuple[RatingRow, ...]:
+def _make_ratings(ratings: Mapping[str, Mapping[str, Any]]) -> tuple[RatingRow, ...]:
     rows = [
         RatingRow(uid, rating["mu"], rating["sigma"], rating.get("active", True))
         for uid, rating in ratings.items()
@@ -285,13 +285,13 @@ def _ratings(ratings: Mapping[str, Mapping[str, Any]]) -> tuple[RatingRow, ...]:
     return tuple(sorted(rows, key=lambda row: -row.mu))
 
 
-def _matches(counts: Any) -> tuple[Match, ...]:
-    """Of pairs to counts, or of triples as JSON has them."""
+def _make_matches(counts: Any) -> tuple[Match, ...]:
+    """Read match counts from pairs to counts, or from triples as JSON has them."""
     triples = [(*pair, n) for pair, n in counts.items()] if isinstance(counts, Mapping) else counts
     return tuple(sorted((Match(*triple) for triple in triples), key=lambda match: -match.games))
 
 
-def _games(counts: Mapping[str, Any]) -> tuple[Number, ...]:
+def _count_games(counts: Mapping[str, Any]) -> tuple[Number, ...]:
     names = {"collection-": "train", "evaluation-": "eval"}
     return tuple(
         Number(f"{names[prefix]} {name.removeprefix(prefix)}", float(count))
@@ -301,7 +301,7 @@ def _games(counts: Mapping[str, Any]) -> tuple[Number, ...]:
     )
 
 
-def _failures(
+def _list_failures(
     scalars: Mapping[str, float | None], buffer: Mapping[str, Any], write_failures: Any
 ) -> tuple[Number, ...]:
     counted = {**scalars, **{f"buffer/{name}": value for name, value in buffer.items()}}
@@ -311,18 +311,18 @@ def _failures(
         if any(word in name.rsplit("/", 1)[-1] for word in FAILURES)
     }
     failed["metrics not written"] = write_failures
-    return tuple(number for number in _numbers(failed) if number.value)
+    return tuple(number for number in _make_numbers(failed) if number.value)
 
 
 class SourceError(Exception):
-    """There is no view now; the message says why. A later call may succeed."""
+    """No view can be had now; the message says why. A later call may succeed."""
 
 
 class Source(Protocol):
-    """Gives the newest view when it is asked; called from one thread at a time."""
+    """Fetches views of a run; called from one thread at a time."""
 
     def fetch(self) -> View:
-        """The view now, within seconds; raises SourceError where there is none."""
+        """Return the view now, within seconds; raise SourceError where there is none."""
         ...
 
 
@@ -330,8 +330,8 @@ FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw"
 SECONDS = 5.0
 
 
-def local_gpus() -> tuple[Gpu, ...]:
-    """What `nvidia-smi` says; nothing where it is not installed or does not answer."""
+def read_gpus() -> tuple[Gpu, ...]:
+    """Return the GPUs that `nvidia-smi` lists; none where it is missing or does not answer."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
@@ -346,13 +346,13 @@ def local_gpus() -> tuple[Gpu, ...]:
 
 
 def parse_gpus(table: str) -> tuple[Gpu, ...]:
-    """One GPU per line of comma-separated FIELDS; lines of another form are left out."""
+    """Read one GPU per line of comma-separated FIELDS; other lines are left out."""
     gpus = []
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(FIELDS.split(",")) or not cells[0].isdigit():
             continue
-        busy, used, total, watts = map(_sensor_value, cells[2:])
+        busy, used, total, watts = map(_parse_sensor, cells[2:])
         gpus.append(
             Gpu(
                 index=int(cells[0]),
@@ -366,8 +366,8 @@ def parse_gpus(table: str) -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def _sensor_value(cell: str) -> float | None:
-    """Cards without a sensor say `[N/A]`."""
+def _parse_sensor(cell: str) -> float | None:
+    """Return the number; None for `[N/A]`, which cards without a sensor report."""
     try:
         return float(cell)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The panels of the dashboard: functions of a view and the room there is."""
+"""The panels of the dashboard, as functions of a view and its size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstable.dashboard import Curve, Gpu, Number, RatingRow, View, WinRate
-from unstable.evaluation import iteration
+from unstable.evaluation import parse_iteration
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 BLANK_AND_BLOCKS = f" {BLOCKS}"
@@ -29,8 +29,8 @@ MAX_PLAYERS = 24
 """Rows of the match table."""
 
 
-def sparkline(values: Sequence[float | None], width: int, height: int = 1) -> str:
-    """The values as bars, each the mean of its share of them; a blank: none was finite."""
+def draw_sparkline(values: Sequence[float | None], width: int, height: int = 1) -> str:
+    """Draw values as bars, each the mean of its share; a blank where none is finite."""
     width = min(width, len(values))
     bounds = [round(i * len(values) / width) for i in range(width + 1)] if width > 0 else []
     shares = [[v for v in values[a:b] if v is not None] for a, b in pairwise(bounds)]
@@ -47,13 +47,13 @@ def sparkline(values: Sequence[float | None], width: int, height: int = 1) -> st
     return "\n".join(reversed(rows))
 
 
-def bar(share: float, width: int) -> str:
+def draw_bar(share: float, width: int) -> str:
     filled = round(min(1.0, max(0.0, share)) * width)
     return "█" * filled + "░" * (width - filled)
 
 
-def headline(view: View, trouble: str | None = None, now: float | None = None) -> Text:
-    """One line about the run: its name, how far it is, and whether it can be seen."""
+def draw_headline(view: View, trouble: str | None = None, now: float | None = None) -> Text:
+    """Draw one line about the run: its name, progress and status."""
     games = sum(number.value for number in view.games if number.name.startswith("train"))
     steps = f"{view.step:,}" if view.updates is None else f"{view.step:,} of {view.updates:,}"
     text = Text.assemble((view.run_name or "run", "bold"), f"  step {steps}")
@@ -86,16 +86,16 @@ def format_age(seconds: float) -> str:
 def draw_learner(view: View, width: int, height: int) -> RenderableType:
     if not view.curves:
         return NOTHING
-    lasts = [_last_value(curve) for curve in view.curves]
+    lasts = [_format_last(curve) for curve in view.curves]
     names = [Text(curve.name[:NAME]) for curve in view.curves]
-    room = _room(width, names, lasts)
+    room = _remaining_width(width, names, lasts)
     slot = height // len(view.curves)
     lines, gap = (min(MAX_HEIGHT, slot - 1), "\n") if slot > 2 else (1, "")
-    bars = [Text(sparkline(curve.values, room, lines) + gap, "green") for curve in view.curves]
-    return _grid(list(zip(names, lasts, bars, strict=True)))
+    bars = [Text(draw_sparkline(curve.values, room, lines) + gap, "green") for curve in view.curves]
+    return _make_grid(list(zip(names, lasts, bars, strict=True)))
 
 
-def _last_value(curve: Curve) -> Text:
+def _format_last(curve: Curve) -> Text:
     value = curve.values[-1]
     return Text("not finite", "bold red") if value is None else Text(format_number(value))
 
@@ -109,9 +109,9 @@ COLLECTED_FORMATS = {"game length": "{:.1f}", "answer length": "{:.1f}", "reward
 
 
 def draw_games(view: View, _: int, __: int) -> RenderableType:
-    rows = [_number_row(number, f"{number.value:,.0f}") for number in view.games]
+    rows = [_make_row(number, f"{number.value:,.0f}") for number in view.games]
     rows += [
-        _number_row(n, COLLECTED_FORMATS.get(n.name, "{:.1%}").format(n.value))
+        _make_row(n, COLLECTED_FORMATS.get(n.name, "{:.1%}").format(n.value))
         for n in view.collected
     ]
     rows += [
@@ -120,16 +120,16 @@ def draw_games(view: View, _: int, __: int) -> RenderableType:
     ]
     if view.buffer_size is not None:
         rows.append((Text("steps in the buffer"), Text(f"{view.buffer_size:,}")))
-    return _grid(rows) if rows else NOTHING
+    return _make_grid(rows) if rows else NOTHING
 
 
 def draw_evaluation(view: View, width: int, _: int) -> RenderableType:
     if not view.win_rates:
         return NOTHING
-    return Group(*(_win_rate(rate, width) for rate in view.win_rates))
+    return Group(*(_draw_win_rate(rate, width) for rate in view.win_rates))
 
 
-def _win_rate(rate: WinRate, width: int) -> Text:
+def _draw_win_rate(rate: WinRate, width: int) -> Text:
     share = f"{rate.win_rate:.1%} ({rate.low:.0%} to {rate.high:.0%})"
     if rate.players == 1:
         title, values = rate.env_id, [one.reward for one in rate.history]
@@ -144,7 +144,7 @@ def _win_rate(rate: WinRate, width: int) -> Text:
         shares = f"draws {rate.draw_rate:.0%}, invalid {rate.invalid_rate:.1%}"
     if rate.exploitability is not None:
         shares += f", exploitability {rate.exploitability:.3f}"
-    curve = sparkline(values, max(6, width - len(numbers) - 1))
+    curve = draw_sparkline(values, max(6, width - len(numbers) - 1))
     return Text.assemble(
         f"{title}\n",
         (numbers, "bold"), " ", (curve, "green"), "\n",
@@ -162,15 +162,15 @@ def draw_engines(view: View, width: int, _: int) -> RenderableType:
         rows.append((Text(engine.name[:NAME]), Text(f"{engine.tok_s:,.0f} tok/s"), share))
         rows.append((Text(""), Text(f"{engine.running:.0f} running", "dim"),
                      Text(f"{engine.queued:.0f} queued", "dim")))  # fmt: skip
-    rows += [row for gpu in view.gpus for row in _gpu_rows(gpu)]
-    room = _room(width, [row[0] for row in rows], [row[1] for row in rows])
-    return _grid(
-        [(name, number, x if isinstance(x, Text) else Text(bar(x, room), "cyan"))
+    rows += [row for gpu in view.gpus for row in _make_gpu_rows(gpu)]
+    room = _remaining_width(width, [row[0] for row in rows], [row[1] for row in rows])
+    return _make_grid(
+        [(name, number, x if isinstance(x, Text) else Text(draw_bar(x, room), "cyan"))
          for name, number, x in rows]
     )  # fmt: skip
 
 
-def _gpu_rows(gpu: Gpu) -> list[tuple[Text, Text, float | Text]]:
+def _make_gpu_rows(gpu: Gpu) -> list[tuple[Text, Text, float | Text]]:
     details = [] if gpu.tok_s is None else [f"{gpu.tok_s:,.0f} tok/s"]
     details += [] if gpu.watts is None else [f"{gpu.watts:.0f} W"]
     busy = "" if gpu.busy is None else f"{gpu.busy:.0%} busy"
@@ -186,43 +186,43 @@ def _gpu_rows(gpu: Gpu) -> list[tuple[Text, Text, float | Text]]:
 
 
 def draw_ratings(view: View, width: int, _: int) -> RenderableType:
-    """Players by strength; the bar is mu, the shaded end one sigma."""
+    """Draw players by strength; the bar is mu, the shaded end one sigma."""
     if not view.ratings:
         return NOTHING
     low = min(row.mu - row.sigma for row in view.ratings)
     high = max(row.mu + row.sigma for row in view.ratings)
     names = [
-        Text(f"{'●' if row.active else '○'} {short_name(row.uid)[:NAME]}") for row in view.ratings
+        Text(f"{'●' if row.active else '○'} {shorten_name(row.uid)[:NAME]}") for row in view.ratings
     ]
     numbers = [Text(f"{row.mu:.1f} ± {row.sigma:.1f}") for row in view.ratings]
-    room = _room(width, names, numbers)
+    room = _remaining_width(width, names, numbers)
     scale = room / (high - low) if high > low else 0.0
-    bars = [_rating_bar(row, low, scale) for row in view.ratings]
+    bars = [_draw_rating(row, low, scale) for row in view.ratings]
     for row, cells in zip(view.ratings, zip(names, numbers, bars, strict=True), strict=True):
         for cell in cells if not row.active else ():
             cell.stylize("dim")
-    return _grid(list(zip(names, numbers, bars, strict=True)))
+    return _make_grid(list(zip(names, numbers, bars, strict=True)))
 
 
-def _rating_bar(row: RatingRow, low: float, scale: float) -> Text:
+def _draw_rating(row: RatingRow, low: float, scale: float) -> Text:
     sure = round((row.mu - row.sigma - low) * scale)
     upper = round((row.mu + row.sigma - low) * scale)
     return Text("█" * sure + "▒" * (upper - sure), "cyan")
 
 
 def draw_matches(view: View, width: int, _: int) -> RenderableType:
-    """How often who played whom: the most busy players, as many as fit."""
+    """Draw the number of games per pair, of as many players as fit."""
     if not view.matches:
         return NOTHING
     played: dict[str, int] = {}
     for match in view.matches:
         for uid in {match.first, match.second}:
             played[uid] = played.get(uid, 0) + match.games
-    names = min(NAME, max(len(short_name(uid)) for uid in played))
+    names = min(NAME, max(len(shorten_name(uid)) for uid in played))
     most = view.matches[0].games
-    room = max(1, (width - names - 4) // (_count(most, most).cell_len + 1))
+    room = max(1, (width - names - 4) // (_format_count(most, most).cell_len + 1))
     busiest = sorted(played, key=lambda uid: -played[uid])[: min(room, MAX_PLAYERS)]
-    busiest.sort(key=iteration)
+    busiest.sort(key=parse_iteration)
     games = {frozenset((m.first, m.second)): m.games for m in view.matches}
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", justify="right", style="dim")
@@ -230,13 +230,15 @@ def draw_matches(view: View, width: int, _: int) -> RenderableType:
     for number in range(1, len(busiest) + 1):
         table.add_column(str(number), justify="right", header_style="dim")
     for i, uid in enumerate(busiest):
-        cells = [_count(games.get(frozenset((uid, other)), 0), most) for other in busiest[: i + 1]]
-        table.add_row(str(i + 1), short_name(uid)[:NAME], *cells)
+        cells = [
+            _format_count(games.get(frozenset((uid, other)), 0), most) for other in busiest[: i + 1]
+        ]
+        table.add_row(str(i + 1), shorten_name(uid)[:NAME], *cells)
     left = len(played) - len(busiest)
     return Group(table, Text(f"and {left} more players", "dim")) if left else table
 
 
-def _count(games: int, most: int) -> Text:
+def _format_count(games: int, most: int) -> Text:
     shade = SHADES[min(len(SHADES) - 1, round(games / most * (len(SHADES) - 1)))]
     text = f"{games / 1000:.0f}k" if games >= 10_000 else str(games)
     return Text(text if games else "·", shade if games else "dim")
@@ -248,28 +250,28 @@ def draw_exploration(view: View, _: int, __: int) -> RenderableType:
     rows: list[tuple[Text, ...]] = []
     for env_id, numbers in view.exploration:
         rows.append((Text(env_id, "bold"), Text("")))
-        rows += [_number_row(number, f"{number.value:.1%}") for number in numbers]
-    return _grid(rows)
+        rows += [_make_row(number, f"{number.value:.1%}") for number in numbers]
+    return _make_grid(rows)
 
 
 def draw_game(view: View, _: int, __: int) -> RenderableType:
     return Text(view.latest_game, overflow="fold") if view.latest_game else NOTHING
 
 
-def short_name(uid: str) -> str:
+def shorten_name(uid: str) -> str:
     return uid.removeprefix("fixed-")
 
 
-def _number_row(number: Number, value: str) -> tuple[Text, Text]:
+def _make_row(number: Number, value: str) -> tuple[Text, Text]:
     return Text(number.name), Text(value)
 
 
-def _room(width: int, *columns: Sequence[Text]) -> int:
+def _remaining_width(width: int, *columns: Sequence[Text]) -> int:
     used = sum(max(cell.cell_len for cell in column) + 1 for column in columns)
     return max(4, width - used)
 
 
-def _grid(rows: Sequence[tuple[Text, ...]]) -> Table:
+def _make_grid(rows: Sequence[tuple[Text, ...]]) -> Table:
     table = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True, overflow="ellipsis")
     table.add_column(no_wrap=True, justify="right")
@@ -296,8 +298,8 @@ WIDE = 110
 """Columns from which on panels stand side by side."""
 
 
-def snapshot(view: View, width: int) -> RenderableType:
-    """Everything of a view, one below the other, or in two columns where there is room."""
+def draw_snapshot(view: View, width: int) -> RenderableType:
+    """Draw all panels one below the other, or in two columns where there is room."""
     columns = 2 if width >= WIDE else 1
     inside = width // columns - 4
     panels = [Panel(draw(view, inside, 1), title=title) for title, draw in PANELS.values()]
@@ -307,4 +309,4 @@ def snapshot(view: View, width: int) -> RenderableType:
     last = len(panels) - 1  # the transcript of a game takes a row of its own
     for i in range(0, last, columns):
         grid.add_row(*panels[i : min(i + columns, last)])
-    return Group(headline(view), grid, panels[last])
+    return Group(draw_headline(view), grid, panels[last])

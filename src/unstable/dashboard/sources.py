@@ -1,4 +1,4 @@
-"""Where views come from: the files of a run, its parts, or the actors of a Ray cluster.
+"""Sources of views: the files of a run, its parts, or the actors of a Ray cluster.
 
 A process of its own asks a cluster (`python -m unstable.dashboard.sources`): Ray ends a process
 whose cluster has gone, and writes to its terminal. Neither must happen to a dashboard.
@@ -27,7 +27,7 @@ from typing import Annotated, Any, NotRequired, TextIO, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from unstable.dashboard import SourceError, View, local_gpus, make_view
+from unstable.dashboard import SourceError, View, make_view, read_gpus
 from unstable.evaluation import Evaluation
 from unstable.run import RunFolder
 from unstable.utils.files import open_data, read_json, to_json
@@ -96,7 +96,7 @@ class Tail:
         self._file: tuple[int, int] | None = None
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Whether the file was replaced, so that all earlier lines are void; and the new lines.
+        """Return whether the file was replaced, which voids earlier lines, and the new lines.
 
         A last line that is not finished is left for the next time.
         """
@@ -113,7 +113,7 @@ class Tail:
             return replaced, []
         whole = text[: text.rfind(b"\n") + 1]
         self._offset = len(whole) + (0 if replaced else self._offset)
-        return replaced, [record for line in whole.splitlines() if (record := _record(line))]
+        return replaced, [record for line in whole.splitlines() if (record := _parse_line(line))]
 
 
 class RunFiles:
@@ -149,20 +149,28 @@ class RunFiles:
             raise SourceError(f"{self.run} is gone")
         info["learner"] = self._learner
         info["step"] = max(self._step, info.get("step") or 0)
-        info["evaluation"] = [
-            {**e.summary(), "exploitability": self._exploitability.get((e.ckpt_uid, e.env_id))}
-            for e in self._evaluations.values()
-        ]
+        info["evaluation"] = self._summaries()
         info.setdefault("run_name", self.run.name)
         used_now = info.get("gpu_tok_s") and time.time() - written < RECENT
         status = RunFolder(self.run).seen_status()
         view = make_view(
             info,
             written=written,
-            gpus=local_gpus() if used_now else (),
+            gpus=read_gpus() if used_now else (),
             status=None if status is None else asdict(status),
         )
         return replace(view, seconds_left=self._seconds_left(view))
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Return a row by checkpoint, game and opponent, from the games on disk."""
+        self._read_games()
+        return self._summaries()
+
+    def _summaries(self) -> list[dict[str, Any]]:
+        return [
+            {**e.summary(), "exploitability": self._exploitability.get((e.ckpt_uid, e.env_id))}
+            for e in self._evaluations.values()
+        ]
 
     def _seconds_left(self, view: View) -> float | None:
         if view.status != "running" or view.updates is None or len(self._updated) < 2:
@@ -197,8 +205,8 @@ class RunFiles:
             for name, value in line.items():
                 if name.startswith("learner/"):
                     values = self._learner.setdefault(name.removeprefix("learner/"), [])
-                    values.append(_finite(value))
-            step, updated = int(_finite(line.get("step")) or 0), _finite(line.get("time"))
+                    values.append(_as_finite(value))
+            step, updated = int(_as_finite(line.get("step")) or 0), _as_finite(line.get("time"))
             if step > self._step and updated is not None:
                 self._updated.append((step, updated))
             self._step = max(self._step, step)
@@ -207,13 +215,13 @@ class RunFiles:
         replaced, lines = self._solved.read()
         if replaced:
             self._exploitability = {}
-        for solved in _valid(_SOLVED, lines):
+        for solved in _filter_valid(_SOLVED, lines):
             key = solved["ckpt_uid"], solved["env_id"]
             self._exploitability[key] = solved["exploitability"]
         replaced, lines = self._games.read()
         if replaced:
             self._evaluations = {}
-        for game in _valid(_GAME, lines):
+        for game in _filter_valid(_GAME, lines):
             played = (game["ckpt_uid"], game["env_id"], game["opponent"])
             rewards = {
                 seat: math.nan if reward is None else reward
@@ -224,21 +232,21 @@ class RunFiles:
                 evaluation.add(rewards, game["player_id"], invalid=game["invalid"])
 
 
-def _valid(kind: TypeAdapter[Line], lines: Iterable[dict[str, Any]]) -> Iterator[Line]:
-    """The lines that are of this kind; others are from another program, or damaged."""
+def _filter_valid(kind: TypeAdapter[Line], lines: Iterable[dict[str, Any]]) -> Iterator[Line]:
+    """Yield the lines of this kind; others are of another program, or damaged."""
     for line in lines:
         with suppress(ValidationError):
             yield kind.validate_python(line)
 
 
-def _finite(value: Any) -> float | None:
-    """The value if it is a number that can be shown."""
+def _as_finite(value: Any) -> float | None:
+    """Return the value if it is a number that can be shown."""
     is_number = isinstance(value, int | float) and -MOST < value < MOST
     return float(value) if is_number else None
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
-    """A line that a crash tore, and that was written on behind, is not JSON."""
+def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """Parse a line; None where a crash tore it."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -251,17 +259,17 @@ SECONDS = 10.0
 
 
 class LiveParts:
-    """A source of views; without a step buffer its size is the one that the tracker last got."""
+    """A source of views that asks a run's parts, here or on Ray."""
 
     def __init__(self, tracker: Any, step_buffer: Any = None) -> None:
         self._tracker, self._step_buffer = tracker, step_buffer
 
     def fetch(self) -> View:
         info, buffer = self.ask()
-        return make_view(info, buffer=buffer, gpus=local_gpus())
+        return make_view(info, buffer=buffer, gpus=read_gpus())
 
     def ask(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """What the tracker says, and what the buffer does, if there is one."""
+        """Return the tracker's info, and the buffer's statistics if it has one."""
         info = _ask(self._tracker, "tracker", "get_interface_info")
         if self._step_buffer is None:
             return info, None
@@ -300,7 +308,7 @@ class ClusterRun:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._patience = FIRST
         self._ended = False
-        self._last_error = "the process that asked the tracker has ended"
+        self._last_error = "the process that polls the tracker has ended"
         module = "unstable.dashboard.sources"
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, "--address", address, "--namespace", namespace],
@@ -311,12 +319,12 @@ class ClusterRun:
         threading.Thread(target=self._read, name="feed", daemon=True).start()
 
     def fetch(self) -> View:
-        """The newest view; waits for the next one where there is no newer."""
+        """Return the newest view; waits for the next one where there is no newer."""
         record = self._newest()
         if "error" in record:
             self._last_error = str(record["error"])
             raise SourceError(self._last_error)
-        return make_view(record["info"], buffer=record["buffer"], gpus=local_gpus())
+        return make_view(record["info"], buffer=record["buffer"], gpus=read_gpus())
 
     def close(self) -> None:
         self._process.terminate()
@@ -334,7 +342,7 @@ class ClusterRun:
         self._lines.put(None)
 
     def _newest(self) -> dict[str, Any]:
-        """The last line that has come; older ones are of no interest."""
+        """Return the last line that has come; older ones are skipped."""
         line: str | None = None
         try:
             while not self._ended and (line is None or not self._lines.empty()):
@@ -361,7 +369,7 @@ def main() -> None:
     parser.add_argument("--address", required=True)
     parser.add_argument("--namespace", required=True)
     options = parser.parse_args()
-    lines = _own_stdout()
+    lines = _redirect_stdout()
     try:
         parts = find_parts(options.address, options.namespace)
     except SourceError as error:
@@ -380,7 +388,7 @@ def main() -> None:
 
 
 def find_parts(address: str, namespace: str) -> LiveParts:
-    """The tracker and the step buffer of the cluster.
+    """Return the tracker and the step buffer of the cluster.
 
     Raises:
         SourceError: there is no cluster, or no run in it.
@@ -388,7 +396,7 @@ def find_parts(address: str, namespace: str) -> LiveParts:
     import ray
 
     try:
-        _knock(address)
+        _check_port(address)
         ray.init(
             address, namespace=namespace, log_to_driver=False, configure_logging=False,
             logging_level=logging.ERROR,
@@ -418,16 +426,16 @@ def find_parts(address: str, namespace: str) -> LiveParts:
     return LiveParts(tracker, step_buffer)
 
 
-def _knock(address: str) -> None:
-    """Raise OSError where nobody listens: Ray itself would try again for minutes."""
+def _check_port(address: str) -> None:
+    """Raise OSError where no server listens: Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         with socket.create_connection((host, int(port)), timeout=KNOCK):
             pass
 
 
-def _own_stdout() -> TextIO:
-    """Standard output for our lines alone; what libraries print there goes to standard error."""
+def _redirect_stdout() -> TextIO:
+    """Keep standard output for our lines; send what libraries print to standard error."""
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return lines

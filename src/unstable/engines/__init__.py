@@ -17,7 +17,7 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn, per request."""
+    """Sampling options of a request."""
 
     temperature: float = 1.0
     """0: always the most likely token."""
@@ -30,7 +30,7 @@ class Sampling:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Sampling:
-        """What an engine's configuration says of it."""
+        """Read the sampling options of an engine's configuration."""
         return cls(**{name: config[name] for name in CONFIGURED if name in config})
 
 
@@ -74,11 +74,11 @@ class Engine(Protocol):
         ...
 
     def stats(self) -> dict[str, float]:
-        """`queued`, `running`, and `tokens` generated so far."""
+        """Return `queued`, `running`, and `tokens` generated so far."""
         ...
 
     async def close(self) -> None:
-        """Free what is held; requests that are under way fail with EngineError."""
+        """Free all resources; requests in flight fail with EngineError."""
         ...
 
 

@@ -18,8 +18,8 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 
 
-def fingerprint(folder: str) -> str:
-    """Changes when the adapter in a folder is written anew. Raises EngineError if there is none."""
+def fingerprint_adapter(folder: str) -> str:
+    """Return a text that changes when the adapter is written anew; EngineError if there is none."""
     try:
         stats = [(Path(folder) / name).stat() for name in (CONFIG, WEIGHTS)]
     except OSError as error:
@@ -77,7 +77,7 @@ def load_adapter(
     folder: str, model: nn.Module, dtype: torch.dtype, device: torch.device
 ) -> Adapter:
     """Read an adapter as PEFT saves it. Raises EngineError if it does not fit the model."""
-    config, tensors = _read(folder)
+    config, tensors = _read_files(folder)
     linears = {
         name: m for name, m in model.named_modules() if isinstance(m, nn.Linear | LoraLinear)
     }
@@ -107,8 +107,8 @@ def load_adapter(
     return Adapter(folder, max(map(len, down.values()), default=0), down, up)
 
 
-def _read(folder: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What the files say; EngineError if that is not plain LoRA."""
+def _read_files(folder: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read an adapter's configuration and tensors; raise EngineError unless it is plain LoRA."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -128,7 +128,7 @@ def _read(folder: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 class AdapterMixture:
-    """Which adapters are in the batch, and which token has which; shared by all linear layers."""
+    """The adapters of a batch, and which token has which; shared by all linear layers."""
 
     def __init__(self) -> None:
         self.adapters: tuple[Adapter, ...] = ()
@@ -172,20 +172,20 @@ class LoraLinear(nn.Module):
         mixture = self._mixture
         if self._adapters is not mixture.adapters:
             self._adapters = mixture.adapters
-            self._down, self._up = _side_by_side(mixture.adapters, self.name)
+            self._down, self._up = _stack_adapters(mixture.adapters, self.name)
         if self._down is None or self._up is None:
             return base
         ranks = x @ self._down
         others = mixture.outputs if self.is_output else mixture.tokens
         if others is not None:
             ranks.masked_fill_(others, 0.0)
-        # In place: nobody else has it, and no gradients are taken here.
+        # In place: it is not shared, and no gradients are taken here.
         flat = base.view(-1, base.shape[-1])
         return flat.addmm_(ranks.view(-1, ranks.shape[-1]), self._up).view(base.shape)
 
 
-def _side_by_side(adapters: Sequence[Adapter], name: str) -> tuple[Tensor | None, Tensor | None]:
-    """(inputs, all ranks) and (all ranks, outputs); an adapter without this layer adds zeros."""
+def _stack_adapters(adapters: Sequence[Adapter], name: str) -> tuple[Tensor | None, Tensor | None]:
+    """Return (inputs, all ranks) and (all ranks, outputs); missing layers are zeros."""
     having = [adapter for adapter in adapters if name in adapter.down]
     if not having:
         return None, None
@@ -202,7 +202,7 @@ def _side_by_side(adapters: Sequence[Adapter], name: str) -> tuple[Tensor | None
     return down.T.contiguous(), up.T.contiguous()
 
 
-def mix(
+def assign_adapters(
     mixture: AdapterMixture,
     owners: Sequence[Adapter | None],
     counts: Sequence[int],
@@ -210,7 +210,7 @@ def mix(
     *,
     stay: bool = False,
 ) -> None:
-    """Say for the next step whose tokens come, and how many of each.
+    """Set the adapters of the next step, and the number of tokens of each row.
 
     Args:
         mixture: what the layers look at.

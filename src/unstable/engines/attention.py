@@ -41,7 +41,7 @@ class SlotCache:
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def reserve(self, rows: int, columns: int) -> bool:
-        """Have room for so many rows of so many tokens; what is there stays.
+        """Make room for so many rows of so many tokens, keeping the content.
 
         Returns:
             Whether it had to move to other memory.
@@ -60,7 +60,7 @@ class SlotCache:
         return True
 
     def layer(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """A layer's keys and values; made for what is to be written when it is first asked for."""
+        """Return a layer's keys and values; made at the first call."""
         if layer not in self.layers:
             self.layers[layer] = (self._empty(key), self._empty(value))
         return self.layers[layer]
@@ -76,7 +76,7 @@ class SlotCache:
                 tensor[rows] = 0.0
 
     def _empty(self, like: Tensor) -> Tensor:
-        """Zeros: what was never written is multiplied by zero, and must be finite for that."""
+        """Return zeros: what was never written is multiplied by zero, and must be finite."""
         _, heads, _, size = like.shape
         return like.new_zeros(self.rows, heads, self.columns, size)
 
@@ -101,7 +101,7 @@ class Prompts:
 
 @dataclass
 class AttentionPlan:
-    """Which token of a step is whose."""
+    """Assigns the tokens of a step to rows."""
 
     cache: SlotCache
     rows: Tensor
@@ -122,7 +122,7 @@ class AttentionPlan:
 
     @cached_property
     def prompts(self) -> list[Prompts]:
-        return _blocks(self.lengths, self.running, self.rows.device)
+        return _make_blocks(self.lengths, self.running, self.rows.device)
 
     @cached_property
     def bounds(self) -> Tensor:
@@ -131,7 +131,7 @@ class AttentionPlan:
         return torch.tensor(ends, dtype=torch.int32).to(self.rows.device)
 
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """(running, 1, reach): 0 where a row may look, -inf elsewhere."""
+        """Return (running, 1, reach): 0 where a row may look, -inf elsewhere."""
         if (window, dtype) not in self.masks:
             position = self.positions[: self.running, None, None]
             column = torch.arange(self.reach, device=position.device)
@@ -155,7 +155,7 @@ def slot_attention(
     softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as `transformers` calls it: tensors are (1, heads, tokens, size)."""
+    """Compute attention as `transformers` calls it: tensors are (1, heads, tokens, size)."""
     for name in UNKNOWN:
         if kwargs.get(name) is not None:
             raise NotImplementedError(f"attention with {name}: use the vllm engine")
@@ -186,7 +186,7 @@ def _attend_running(
     query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, scale: float,
     window: int | None, softcap: float | None,
 ) -> Tensor:  # fmt: skip
-    """One token per row against all its row holds; heads that share keys go together."""
+    """Attend one token per row to its row; heads that share keys go together."""
     n, heads, columns, size = keys.shape
     if query.is_cuda and softcap is None:  # its kernel needs no copy of the columns in question
         mixed = functional.scaled_dot_product_attention(
@@ -211,7 +211,7 @@ def _is_flash(query: Tensor, softcap: float | None) -> bool:
 def _attend_prompts(
     query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float, window: int | None
 ) -> Tensor:
-    """Prompts against themselves, of any lengths in one kernel."""
+    """Attend prompts of any lengths to themselves in one kernel."""
     from torch.nn.attention.varlen import varlen_attn
 
     longest = max(plan.lengths)
@@ -229,7 +229,7 @@ def _causal(
     query: Tensor, key: Tensor, value: Tensor, scale: float,
     window: int | None, softcap: float | None,
 ) -> Tensor:  # fmt: skip
-    """Prompts against themselves. Padding stands behind, where no token of a prompt looks."""
+    """Attend prompts to themselves; padding stands behind, where no token looks."""
     length = query.shape[2]
     if window is not None and window >= length:
         window = None
@@ -251,8 +251,8 @@ def _causal(
     return scores.masked_fill(hidden, float("-inf")).softmax(-1).to(value.dtype) @ value
 
 
-def _blocks(lengths: Sequence[int], start: int, device: torch.device) -> list[Prompts]:
-    """Prompts in blocks of similar length; `start` tokens come before them."""
+def _make_blocks(lengths: Sequence[int], start: int, device: torch.device) -> list[Prompts]:
+    """Group prompts in blocks of similar length; `start` tokens come before them."""
     firsts = list(accumulate(lengths, initial=start))
     groups: list[list[int]] = []
     for number in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -260,10 +260,10 @@ def _blocks(lengths: Sequence[int], start: int, device: torch.device) -> list[Pr
             groups[-1].append(number)
         else:
             groups.append([number])
-    return [_block([firsts[i] for i in g], [lengths[i] for i in g], device) for g in groups]
+    return [_make_block([firsts[i] for i in g], [lengths[i] for i in g], device) for g in groups]
 
 
-def _block(firsts: list[int], lengths: list[int], device: torch.device) -> Prompts:
+def _make_block(firsts: list[int], lengths: list[int], device: torch.device) -> Prompts:
     column = torch.arange(max(lengths))
     first, length = torch.tensor(firsts)[:, None], torch.tensor(lengths)[:, None]
     real = column < length
@@ -274,7 +274,7 @@ def _block(firsts: list[int], lengths: list[int], device: torch.device) -> Promp
 
 
 def use_slots(model: Any) -> None:
-    """Make a model attend this way. Raises ValueError if it cannot be told to."""
+    """Set a model's attention to slots; raise ValueError if it cannot be chosen."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, slot_attention)
@@ -292,7 +292,7 @@ APART = 2e-2
 def causal_varlen(
     query: Tensor, key: Tensor, value: Tensor, ends: Tensor, longest: int, scale: float | None
 ) -> Tensor:
-    """Each sequence against itself.
+    """Attend each sequence to itself.
 
     Args:
         query: (tokens, heads, size), in half precision.
@@ -327,7 +327,7 @@ def _attend(
 
 @cache
 def _shares_heads(device: torch.device, learns: bool) -> bool:
-    """Whether the kernel is right for heads that share keys and values; `learns`: its gradient."""
+    """Return whether the kernel, or its gradient, is right for heads that share keys and values."""
     reason = _find_sharing_fault(device, learns)
     if reason:
         what = "its gradient" if learns else "attention"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from unstable.engines import Sampling
-from unstable.engines.adapters import Adapter, AdapterMixture, LoraLinear, mix
+from unstable.engines.adapters import Adapter, AdapterMixture, LoraLinear, assign_adapters
 from unstable.engines.attention import AttentionPlan, SlotCache, use_slots
 
 FEWEST_ROWS, FEWEST_COLUMNS = 8, 128
@@ -28,8 +28,8 @@ Run = Callable[[Tensor, int], Tensor]
 """The model over (tokens, positions, rows), one token each, that look at so many columns."""
 
 
-def rounded_up(wanted: int, fewest: int) -> int:
-    """The next of 1, 1.5, 2, 3, 4, 6, 8, ... times `fewest`: at most a third is idle."""
+def round_up_size(wanted: int, fewest: int) -> int:
+    """Round up to 1, 1.5, 2, 3, 4, 6, 8, ... times `fewest`: at most a third is idle."""
     size = fewest
     while size < wanted:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
@@ -38,7 +38,7 @@ def rounded_up(wanted: int, fewest: int) -> int:
 
 @contextmanager
 def record_graph(graph: Any, pool: Any) -> Iterator[None]:
-    """Record what is launched; other threads, such as a learner's, may keep using the GPU."""
+    """Record kernel launches; other threads may keep using the GPU."""
     # A graph of an engine that is gone must not be freed now: CUDA would refuse this one then.
     enabled = gc.isenabled()
     gc.disable()
@@ -73,15 +73,15 @@ class GraphReplay:
         self._pool: Any = None
 
     def rows(self, wanted: int) -> int:
-        return min(rounded_up(wanted, FEWEST_ROWS), self._max_rows)
+        return min(round_up_size(wanted, FEWEST_ROWS), self._max_rows)
 
     def forget(self) -> None:
-        """The cache is another one now."""
+        """Drop all recorded steps: the cache has moved."""
         self._recorded.clear()
         self._pool = None
 
     def step(self, inputs: Tensor, columns: int) -> Tensor:
-        """Logits of a step.
+        """Run a step and return its logits.
 
         Args:
             inputs: (3, rows) as for `Run`, `rows` as that of `self.rows`.
@@ -115,7 +115,7 @@ class GraphReplay:
         return _Recorded(graph, fixed, logits)
 
 
-def draw(
+def sample_tokens(
     logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor, forced: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Draw a token per row by inverting its cumulative distribution at its uniform number.
@@ -172,7 +172,7 @@ class DecodingRow:
     broken: bool = False
     """The model gave no probabilities."""
     left: bool = False
-    """Set by the caller: nobody waits for it any more."""
+    """Set by the caller when the request was cancelled."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.sampling.seed)
@@ -214,7 +214,7 @@ class Decoder:
 
     @torch.inference_mode()
     def step(self, joining: Sequence[DecodingRow] = ()) -> list[DecodingRow]:
-        """Give every row its next token, with the first one of those that join.
+        """Draw the next token of every row, and the first one of those that join.
 
         Returns:
             The rows that are done; they have left.
@@ -225,7 +225,7 @@ class Decoder:
         ways = torch.tensor(numbers, dtype=torch.float64).to(self.device, torch.float32)
         forced = [r.sampling.forced[len(r.tokens)] if r.sampling.forced else -1 for r in self.rows]
         uniform, temperature, top_p = ways.T
-        tokens, logprobs = draw(
+        tokens, logprobs = sample_tokens(
             logits, uniform, temperature, top_p, torch.tensor(forced, device=self.device)
         )
         drawn = zip(tokens.tolist(), logprobs.tolist(), strict=True)
@@ -244,7 +244,7 @@ class Decoder:
             self._replay.forget()
 
     def _logits(self, joining: Sequence[DecodingRow]) -> Tensor:
-        """Logits of every row's last token so far, joining ones at the end.
+        """Compute the logits of every row's last token, joining ones at the end.
 
         A prompt that several join with is read once, for all of them.
         """
@@ -254,7 +254,7 @@ class Decoder:
         first: dict[tuple[Adapter | None, tuple[int, ...]], int] = {}
         sources = [first.setdefault((row.adapter, row.prompt), i) for i, row in enumerate(joining)]
         readers = sorted(first.values())
-        chunks = prompt_chunks([len(joining[i].prompt) for i in readers], self.chunk_tokens)
+        chunks = split_prompts([len(joining[i].prompt) for i in readers], self.chunk_tokens)
         parts: list[Tensor] = []
         running: Sequence[DecodingRow] = self.rows
         if running and (self._replay or not chunks):
@@ -293,23 +293,23 @@ class Decoder:
             places.extend([place] * len(row.prompt))
         counts = [1] * n + [len(row.prompt) for _, row in joining]
         owners = [row.adapter for row in running] + [row.adapter for _, row in joining]
-        mix(self._mixture, owners, counts, self.device, stay=self._replay is not None)
+        assign_adapters(self._mixture, owners, counts, self.device, stay=self._replay is not None)
         whole = torch.tensor([tokens, positions, places]).to(self.device)
         return self._run(whole, counts[n:], reach, whole.new_tensor(counts).cumsum(0) - 1)
 
     def _next(self, rows: Sequence[DecodingRow]) -> Tensor:
-        """Run the model over the next tokens of rows alone; on a GPU with idle rows behind them."""
+        """Run the model over the next tokens alone; on a GPU with idle rows behind them."""
         n = self._replay.rows(len(rows)) if self._replay else len(rows)
         idle = [0] * (n - len(rows))  # what they write is overwritten by whoever gets the row
         tokens = [row.tokens[-1] for row in rows] + idle
         positions = [row.length - 1 for row in rows] + idle
         owners = [row.adapter for row in rows] + [rows[-1].adapter] * len(idle)
-        mix(self._mixture, owners, [1] * n, self.device, stay=self._replay is not None)
+        assign_adapters(self._mixture, owners, [1] * n, self.device, stay=self._replay is not None)
         inputs = torch.tensor([tokens, positions, range(n)]).to(self.device)
         reach = max(positions) + 1
         if self._replay is None:
             return self._one_each(inputs, reach)
-        return self._replay.step(inputs, rounded_up(reach, FEWEST_COLUMNS))[: len(rows)]
+        return self._replay.step(inputs, round_up_size(reach, FEWEST_COLUMNS))[: len(rows)]
 
     def _one_each(self, inputs: Tensor, reach: int) -> Tensor:
         return self._run(inputs, [], reach, 0)
@@ -317,7 +317,7 @@ class Decoder:
     def _run(
         self, inputs: Tensor, prompts: Sequence[int], reach: int, keep: Tensor | int
     ) -> Tensor:
-        """Logits of the tokens in `keep`, or of all.
+        """Compute logits of the tokens in `keep`, or of all.
 
         Args:
             inputs: tokens, positions and rows of the cache.
@@ -336,16 +336,16 @@ class Decoder:
         return logits
 
     def _reserve(self, rows: int, longest: int) -> None:
-        """Have room in the cache for so many rows, and for prompts of that length."""
+        """Make room in the cache for so many rows, and for prompts of that length."""
         columns = max((row.length for row in self.rows), default=0)
         if self._replay:
             rows = max(rows, self._replay.rows(len(self.rows)))
-            columns = rounded_up(columns, FEWEST_COLUMNS)
+            columns = round_up_size(columns, FEWEST_COLUMNS)
         if self._cache.reserve(rows, max(columns, longest)) and self._replay:
             self._replay.forget()
 
     def _leave(self) -> list[DecodingRow]:
-        """Take out the rows that are done and close the gaps with rows from the end."""
+        """Remove the rows that are done, and close the gaps with rows from the end."""
         done = [row.done for row in self.rows]  # asked once: callers may give up at any moment
         gone = [row for row, is_done in zip(self.rows, done, strict=True) if is_done]
         if not gone:
@@ -365,8 +365,8 @@ class Decoder:
         return gone
 
 
-def prompt_chunks(lengths: Sequence[int], tokens: int) -> list[list[int]]:
-    """Numbers of prompts in their order, cut so that a chunk has about so many tokens."""
+def split_prompts(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """Split prompts in their order into chunks of about so many tokens."""
     chunks: list[list[int]] = []
     total = tokens
     for number, length in enumerate(lengths):

@@ -36,7 +36,7 @@ AGREE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Which token is whose."""
+    """Assigns tokens to rows."""
 
     positions: Tensor
     """Of each token in its text, int32; -1: an idle row."""
@@ -74,7 +74,7 @@ class LinearGroup:
             linear.weight.data = part
 
     def reserve(self, ranks: int) -> None:
-        """Have room for so many ranks, all of them zero."""
+        """Make room for so many ranks, all of them zero."""
         with torch.inference_mode(False), torch.no_grad():  # weights are ordinary tensors
             self._reserve(ranks)
 
@@ -90,7 +90,7 @@ class LinearGroup:
         self.up = weight.new_zeros(ranks, self.width)
 
     def put(self, adapter: Adapter, first: int, rank: int) -> None:
-        """Have an adapter at the ranks from `first` on; `rank` of them are its own."""
+        """Write an adapter to the ranks from `first` on; `rank` of them are its own."""
         assert self.up is not None
         start = 0
         for number, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
@@ -105,7 +105,7 @@ class LinearGroup:
             start += size
 
     def __call__(self, x: Tensor, adapted: bool) -> Tensor:
-        """(tokens, columns of all layers), with `adapted` and then the ranks of each."""
+        """Return (tokens, columns of all layers), followed by the ranks of each if `adapted`."""
         if adapted and self.up is not None:
             return functional.linear(x, self._weight, self._bias)
         bias = None if self._bias is None else self._bias[: self.width]
@@ -174,7 +174,7 @@ class FusedModel:
         q_size, kv_size, _ = self.layers[0].qkv.sizes
         self.heads = (q_size // size, kv_size // size, size)
         self.intermediate = self.layers[0].gate_up.sizes[0]
-        self.rotary = _rotary(trunk, max_length, self.device, self.dtype)
+        self.rotary = _make_rotary(trunk, max_length, self.device, self.dtype)
         self.bank = AdapterBank([*(g for one in self.layers for g in one.groups), self.head])
 
     def pool(self) -> PagePool:
@@ -184,7 +184,7 @@ class FusedModel:
     def __call__(
         self, tokens: Tensor, batch: TokenBatch, pool: PagePool, keep: Tensor | None = None
     ) -> Tensor:
-        """Logits of the tokens in `keep`, or of all: (tokens, the vocabulary and more)."""
+        """Compute logits of the tokens in `keep`, or of all: (tokens, the vocabulary and more)."""
         ops, rank = self.ops, self.bank.rank
         whose, adapted = batch.whose, batch.whose is not None
 
@@ -230,7 +230,7 @@ class FusedModel:
 
 
 def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """On the device, without waiting for what it is doing."""
+    """Copy to the device without waiting for its work."""
     if device.type == "cpu":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -240,7 +240,7 @@ def _causal(
     queries: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, lengths: Sequence[int],
     scale: float,
 ) -> Tensor:  # fmt: skip
-    """Prompts against themselves."""
+    """Attend prompts to themselves."""
     shared = queries.shape[1] // keys.shape[1]
     if queries.is_cuda and queries.dtype != torch.float32:
         return causal_varlen(queries, keys, values, bounds, max(lengths), scale)
@@ -257,7 +257,7 @@ def _causal(
     return torch.cat(parts, 2)[0].transpose(0, 1)
 
 
-def _rotary(
+def _make_rotary(
     trunk: Any, max_length: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     positions = torch.arange(max_length, device=device)[None]
@@ -285,21 +285,21 @@ class AdapterBank:
         return -1 if adapter is None else self._slots.index(adapter)
 
     def reserve(self, like: Adapter, count: int) -> None:
-        """Have slots for so many adapters of that shape: none of them will move anything."""
-        self.rank = max(self.rank, _power_of_2(like.rank))
-        count = max(2, _power_of_2(count))
+        """Make slots for so many adapters of that shape, which then move nothing."""
+        self.rank = max(self.rank, _round_to_power_of_2(like.rank))
+        count = max(2, _round_to_power_of_2(count))
         self._slots.extend([None] * (count - len(self._slots)))
         for group in dict.fromkeys(self._by_name[name] for name in like.down):
             group.reserve(self.rank * len(self._slots))
 
     def hold(self, adapters: Iterable[Adapter]) -> bool:
-        """Have all of these in slots, others if there is room; whether anything had to move."""
+        """Load these adapters into slots; return whether anything had to move."""
         needed = dict.fromkeys(adapters)
         new = [adapter for adapter in needed if adapter not in self._slots]
         if not new:
             return False
-        rank = max(self.rank, *(_power_of_2(adapter.rank) for adapter in new))
-        count = max(2, _power_of_2(len(needed)))
+        rank = max(self.rank, *(_round_to_power_of_2(adapter.rank) for adapter in new))
+        count = max(2, _round_to_power_of_2(len(needed)))
         untouched = [
             group
             for adapter in new
@@ -324,7 +324,7 @@ class AdapterBank:
         return bool(untouched)
 
 
-def _power_of_2(number: int) -> int:
+def _round_to_power_of_2(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
@@ -332,7 +332,7 @@ def _power_of_2(number: int) -> int:
 
 
 def fuse_model(model: Any, max_length: int, ops: ModuleType) -> FusedModel | None:
-    """A model in few operations; None if it is of another shape or gives other numbers so."""
+    """Fuse a model's operations; None if its shape is unknown or its numbers would differ."""
     if not _is_known(model):
         return None
     count = min(PAGE // 2, max_length)

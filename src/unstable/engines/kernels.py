@@ -45,7 +45,7 @@ def _add_norm(
 
 
 def add_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
-    """The RMS norm of `hidden`, to which `delta` is added in place before."""
+    """Return the RMS norm of `hidden`, to which `delta` is added in place before."""
     tokens, size = hidden.shape
     out = torch.empty_like(hidden)
     block = triton.next_power_of_2(size)
@@ -63,7 +63,7 @@ def add_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: floa
 
 @triton.jit
 def _page(anchor, address):
-    """A pointer to an address, counted from another one: so it is known to be aligned."""
+    """Return a pointer to an address, counted from another one: so it is known to be aligned."""
     bytes_each: tl.constexpr = anchor.dtype.element_ty.primitive_bitwidth // 8
     return anchor + tl.multiple_of((address - anchor.to(tl.int64)) // bytes_each, 16)
 
@@ -74,7 +74,7 @@ def _rotate_heads(
     COUNT: tl.constexpr, COUNT_BLOCK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     HAS_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Heads of a token, (COUNT_BLOCK, BLOCK), normed and turned to its position."""
+    """Normalise heads of a token, (COUNT_BLOCK, BLOCK), and rotate them to its position."""
     head = tl.arange(0, COUNT_BLOCK)[:, None]
     column = tl.arange(0, BLOCK)
     inside = (head < COUNT) & (column < SIZE)[None, :]
@@ -146,7 +146,7 @@ def rotate_and_store(
     rotary: tuple[Tensor, Tensor], positions: Tensor, rows: Tensor, table: Tensor,
     pool: PagePool, layer: int, keep_keys: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Queries and keys of projected tokens; keys and values are written to the rows' pages.
+    """Return queries and keys of projected tokens; write keys and values to their pages.
 
     Args:
         qkv: (tokens, at least all heads of all three), one after the other.
@@ -273,7 +273,7 @@ def attend(
     queries: Tensor, kv_heads: int, positions: Tensor, table: Tensor, pool: PagePool, layer: int,
     scale: float,
 ) -> Tensor:  # fmt: skip
-    """One token of each row against all that its pages hold up to its position."""
+    """Attend one token of each row to its pages, up to its position."""
     rows, q_heads, size = queries.shape
     splits = triton.next_power_of_2(max(1, min(PROGRAMS // (rows * kv_heads), 32)))
     out = torch.empty_like(queries)
@@ -303,7 +303,7 @@ def _adapter_sum(
     ranks, up, whose, tokens, columns, inside, real, stride, WIDTH: tl.constexpr,
     RANKS: tl.constexpr, RANK_BLOCK: tl.constexpr, RANK: tl.constexpr,
 ):  # fmt: skip
-    """What adapters add to some columns of some tokens; each token has the ranks of its own."""
+    """Sum the adapters' products for some columns and tokens; each token has its own ranks."""
     rank = tl.arange(0, RANK_BLOCK)
     own = tl.load(whose + tokens, mask=inside, other=-1)
     first = tl.load(
@@ -348,7 +348,7 @@ def _expand(
 
 
 def expand(out: Tensor, up: Tensor, whose: Tensor, sizes: Sequence[int], rank: int) -> None:
-    """Add to the first columns of `out` what adapters make of its last ones, their ranks.
+    """Add to the first columns of `out` the adapters' products of its last ones, their ranks.
 
     Args:
         out: (tokens, columns of all layers, then ranks of each layer).
@@ -404,7 +404,7 @@ def _gate(
 
 
 def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank: int) -> Tensor:
-    """`silu` of the first `size` columns times the next ones, with what adapters add to both."""
+    """Multiply `silu` of the first `size` columns with the next ones, adapters included."""
     out = both.new_empty(len(both), size)
     if up is None or whose is None:
         tokens, columns = 1, min(1024, triton.next_power_of_2(size))
@@ -425,7 +425,7 @@ def gate(both: Tensor, size: int, up: Tensor | None, whose: Tensor | None, rank:
 
 @triton.jit
 def _sortable(x, BITS: tl.constexpr):
-    """Integers in the order of floating-point numbers; those of 16 bits need no more of them."""
+    """Map floating-point numbers to integers of the same order."""
     bits = x.to(tl.int32, bitcast=True)
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)) >> (32 - BITS)
 
@@ -438,7 +438,7 @@ def _load_block(source, start, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _most_likely(source, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest logit, and where it is first."""
+    """Return the largest logit, and where it is first."""
     mosts = tl.full((BLOCK,), float("-inf"), tl.float32)
     places = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, VOCABULARY, BLOCK):
@@ -454,7 +454,7 @@ def _nucleus(
     source, most, sharpness, total, top_p,
     VOCABULARY: tl.constexpr, BLOCK: tl.constexpr, BITS: tl.constexpr,
 ):  # fmt: skip
-    """The highest threshold above which there is the mass of top_p, and that mass."""
+    """Return the highest threshold above which there is the mass of top_p, and that mass."""
     goal = top_p * total
     # All tokens together that are less likely than this are less than what top_p leaves out.
     least = most - tl.log(VOCABULARY / (1.0 - top_p)) / sharpness
@@ -498,7 +498,7 @@ def _first_beyond(
     source, most, sharpness, threshold, goal,
     VOCABULARY: tl.constexpr, BLOCK: tl.constexpr, BITS: tl.constexpr,
 ):  # fmt: skip
-    """The first token at which the mass of those kept is more than `goal`."""
+    """Return the first token at which the mass of those kept is more than `goal`."""
     before = tl.zeros((), tl.float32)
     start = tl.zeros((), tl.int32)
     chosen = tl.full((), -1, tl.int32)
@@ -556,7 +556,7 @@ def _draw(
 
 
 def draw_tokens(logits: Tensor, vocabulary: int, numbers: Tensor, next_tokens: Tensor) -> Tensor:
-    """Draw a token per row, as `decoder.draw` does.
+    """Draw a token per row, as `decoder.sample_tokens` does.
 
     Args:
         logits: (rows, at least the vocabulary).

@@ -20,9 +20,9 @@ from unstable.engines.adapters import Adapter
 from unstable.engines.decoder import (
     FEWEST_ROWS,
     DecodingRow,
-    prompt_chunks,
     record_graph,
-    rounded_up,
+    round_up_size,
+    split_prompts,
 )
 from unstable.engines.fused_model import FusedModel, TokenBatch, fuse_model, send_to_device
 from unstable.engines.pages import PAGE
@@ -31,10 +31,10 @@ CHUNK_TOKENS = 16384
 """How much of prompts is read at once."""
 
 
-def paged_decoder(
+def make_paged_decoder(
     model: Any, max_rows: int, max_length: int, stop: frozenset[int]
 ) -> PagedDecoder | None:
-    """A decoder with kernels for a GPU; None where there are none, or none for this model."""
+    """Make a decoder with GPU kernels; None without Triton, or for an unknown model."""
     try:
         from unstable.engines import kernels
     except ModuleNotFoundError:  # no Triton
@@ -47,7 +47,7 @@ def paged_decoder(
 
 @dataclass(eq=False)
 class _Seat:
-    """A row's place, from the reading of its prompt until its last token has been read."""
+    """The slot and pages of a row while it is decoded."""
 
     row: DecodingRow
     slot: int
@@ -93,7 +93,7 @@ class PagedDecoder:
         self.chunk_tokens = CHUNK_TOKENS
         self._pool = self.fused.pool()
         self._free = list(range(self.max_rows))
-        most, width = rounded_up(self.max_rows, FEWEST_ROWS), -(-self.max_length // PAGE)
+        most, width = round_up_size(self.max_rows, FEWEST_ROWS), -(-self.max_length // PAGE)
         self._addresses = np.zeros((self.max_rows, width), np.int64)
         """By slot."""
         self._table_is_old = True
@@ -113,7 +113,7 @@ class PagedDecoder:
 
     @torch.inference_mode()
     def step(self, joining: Sequence[DecodingRow] = ()) -> list[DecodingRow]:
-        """Launch the next token of every row and the first of those that join; read the last ones.
+        """Launch the next token of every row and of those that join; read the last ones.
 
         Returns:
             The rows that are done; they have left.
@@ -130,7 +130,7 @@ class PagedDecoder:
         return self._leave()
 
     def clear(self) -> None:
-        """Forget all rows and give their memory back; recorded steps stay."""
+        """Drop all rows and give their memory back; recorded steps stay."""
         self._seats, self._launched = [], []
         self._free = list(range(self.max_rows))
         self._pool.clear()
@@ -143,7 +143,7 @@ class PagedDecoder:
         return seat.asked < seat.row.max_tokens and not seat.row.done
 
     def _launch(self, seats: list[_Seat]) -> None:
-        count = rounded_up(len(seats), FEWEST_ROWS)
+        count = round_up_size(len(seats), FEWEST_ROWS)
         positions = [len(seat.row.prompt) + seat.asked - 1 for seat in seats]
         for seat, position in zip(seats, positions, strict=True):
             if position // PAGE == len(seat.pages):
@@ -162,7 +162,7 @@ class PagedDecoder:
         self._keep(seats, self._replay_step(count, adapted))
 
     def _describe_rows(self, seats: list[_Seat], positions: list[int], count: int) -> Tensor:
-        """What `draw_tokens` is told of each row, with idle ones at the end; one more is asked."""
+        """Pack each row's numbers for `draw_tokens`, idle rows at the end."""
         numbers = torch.empty(7, count, dtype=torch.int32)
         n = len(seats)
         whole, real = numbers.numpy(), numbers.view(torch.float32).numpy()
@@ -189,7 +189,7 @@ class PagedDecoder:
         return numbers
 
     def _replay_step(self, rows: int, adapted: bool) -> Tensor:
-        """The results of a step over the first rows of the table; they stay until the next one."""
+        """Return the results of a step over the first rows; they are valid until the next one."""
         key = (rows, adapted)
         if self.device.type != "cuda" or key not in self._recorded:
             self._recorded[key] = None
@@ -225,7 +225,7 @@ class PagedDecoder:
         return drawn
 
     def _keep(self, seats: list[_Seat], results: Tensor) -> None:
-        """Have results copied to the host, to be read later."""
+        """Copy results to the host, to be read later."""
         if self.device.type == "cpu":
             self._launched.append(_Launch(seats, results, None))
             return
@@ -244,12 +244,12 @@ class PagedDecoder:
             self._memory = None
 
     def _read(self, joining: Sequence[DecodingRow]) -> None:
-        """Read prompts, in chunks; one that several join with is read once, for all of them."""
+        """Read prompts in chunks; equal ones are read once."""
         alike: dict[tuple[Adapter | None, tuple[int, ...]], list[DecodingRow]] = {}
         for row in joining:
             alike.setdefault((row.adapter, row.prompt), []).append(row)
         groups = list(alike.values())
-        for chunk in prompt_chunks([len(g[0].prompt) for g in groups], self.chunk_tokens):
+        for chunk in split_prompts([len(g[0].prompt) for g in groups], self.chunk_tokens):
             self._read_chunk([groups[number] for number in chunk])
 
     def _read_chunk(self, groups: list[list[DecodingRow]]) -> None:
@@ -291,7 +291,7 @@ class PagedDecoder:
         return seat
 
     def _seat_like(self, row: DecodingRow, reader: _Seat) -> _Seat:
-        """Full pages are shared, and the last one is copied: both will write to it."""
+        """Seat a row with another's prompt: full pages are shared, the last one is copied."""
         seat = self._seat(row)
         full = len(row.prompt) // PAGE
         pages = [self._pool.share(page) for page in reader.pages[:full]]
@@ -323,7 +323,7 @@ class PagedDecoder:
             self.generated += 1
 
     def _leave(self) -> list[DecodingRow]:
-        """Take out the rows that are done.
+        """Remove the rows that are done.
 
         Steps already launched may still write to their pages; whoever gets those writes later.
         """

@@ -1,4 +1,4 @@
-"""Keys and values in pages, which rows of any length share out among them."""
+"""Pages of keys and values for rows of any length."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PagePool:
         """Of pages that have more than one."""
 
     def take(self) -> int:
-        """The address of a page that nobody uses; what it holds is anything."""
+        """Return the address of an unused page; its content is undefined."""
         if not self._free:
             self._grow()
         return self._free.pop()
@@ -49,17 +49,17 @@ class PagePool:
                 self._users[address] = users
 
     def page(self, address: int) -> Tensor:
-        """Its numbers, (layers, 2, kv_heads, PAGE, size)."""
+        """Return its numbers, (layers, 2, kv_heads, PAGE, size)."""
         return self._pages[address]
 
     def copy(self, address: int) -> int:
-        """A page with the same content."""
+        """Return a page with the same content."""
         new = self.take()
         self._pages[new].copy_(self._pages[address])
         return new
 
     def clear(self) -> None:
-        """Give all memory back; whoever has a page has it no more."""
+        """Free all memory; pages in use are lost."""
         self._pages, self._free, self._users = {}, [], {}
 
     @property

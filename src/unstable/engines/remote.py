@@ -19,7 +19,7 @@ OPENAI = "https://api.openai.com/v1"
 
 
 class RemoteModel:
-    """Asks a model; several requests at a time.
+    """Sends chat requests to a remote model.
 
     The endpoint is OpenRouter if there is an OPENROUTER_API_KEY, else OPENAI_BASE_URL with
     OPENAI_API_KEY. Keys are read from the environment and appear nowhere else. What may work the
@@ -47,7 +47,7 @@ class RemoteModel:
         self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
 
     async def ask(self, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> str:
-        """Get the next message of a chat.
+        """Return the next message of a chat.
 
         Raises:
             EngineError: the endpoint refused, or did not answer however often it was asked.
@@ -70,7 +70,7 @@ class RemoteModel:
                 await client.close()
 
     async def _request(self, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> Any:
-        """What came with status 200; that it is a completion is not sure."""
+        """Return the reply of status 200, which may still be no completion."""
         from openai import APIConnectionError, APIStatusError, Omit, omit
 
         from unstable.utils.replies import UNREADABLE
@@ -99,7 +99,7 @@ class RemoteModel:
             return None
 
     def _read(self, completion: Any) -> str | None:
-        """The answer; None if there is none, but may be the next time."""
+        """Return the answer; None if it is missing now and may come with a retry."""
         failure = getattr(completion, "error", None)
         if failure:  # some endpoints say 200 and then this
             code = failure.get("code") if isinstance(failure, dict) else None
@@ -114,11 +114,11 @@ class RemoteModel:
             return None
 
     def _remove_secrets(self, text: str) -> str:
-        """The text without the key, and without halves of characters, which no file can hold."""
+        """Remove the key and halves of characters, which no file can hold."""
         return without_secrets(whole_characters(text), (self._key or "",))
 
     def _connect(self) -> AsyncOpenAI:
-        """The client of this event loop: connections cannot be used in another one."""
+        """Return the client of this event loop: connections cannot be used in another one."""
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         from unstable.utils.replies import limit_reply
@@ -137,7 +137,7 @@ class RemoteModel:
 
 
 def _endpoint(name: str) -> tuple[str, str | None]:
-    """The address and the key."""
+    """Return the address and the key."""
     environment = {
         key: value.strip()
         for key in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")

@@ -1,4 +1,4 @@
-"""The engine that runs anywhere: models of `transformers`, decoded here in continuous batches."""
+"""The inference engine for models of `transformers`, in continuous batches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from unstable.engines import Completion, EngineError, Sampling
-from unstable.engines.adapters import CONFIG, Adapter, fingerprint, load_adapter
+from unstable.engines.adapters import CONFIG, Adapter, fingerprint_adapter, load_adapter
 from unstable.engines.decoder import Decoder, DecodingRow
-from unstable.engines.paged_decoder import PagedDecoder, paged_decoder
+from unstable.engines.paged_decoder import PagedDecoder, make_paged_decoder
 from unstable.utils.logging import quiet_transformers
 
 AnyDecoder = Decoder | PagedDecoder
@@ -34,7 +34,7 @@ class LoadedPolicy:
 
 
 class Policies:
-    """Loads what requests name; keeps those used last, never more than `limit` beside the base."""
+    """Loads adapters and models that requests name, and keeps the `limit` used last."""
 
     def __init__(
         self, base: AnyDecoder, limit: int, load_model: Callable[[str], AnyDecoder]
@@ -51,13 +51,13 @@ class Policies:
         return len(self._loaded)
 
     def put(self, folder: str, adapter: Adapter) -> None:
-        """Have an adapter that needs no reading; of many, the newest stay until they are used."""
+        """Add an adapter from memory; the newest stay until they are used."""
         self._handed[folder] = adapter
         while len(self._handed) > self.limit:
             self._handed.popitem(last=False)
 
     def get(self, folder: str | None) -> LoadedPolicy | None:
-        """The policy of a folder, as the folder is now; None: not before another one is unused.
+        """Return the policy of a folder as it is now; None: no slot is free.
 
         Raises:
             EngineError: the folder has no adapter or model that can be served.
@@ -65,7 +65,7 @@ class Policies:
         if folder is None:
             return self.base
         handed = self._handed.get(folder)
-        key = (folder, HANDED if handed is not None else _version(folder))
+        key = (folder, HANDED if handed is not None else _fingerprint_folder(folder))
         if key in self._loaded:
             self._loaded.move_to_end(key)
             return self._loaded[key]
@@ -101,11 +101,11 @@ class Policies:
             raise EngineError(f"cannot load the model at {folder}: {error}") from error
 
 
-def _version(folder: str) -> str:
-    """Changes when what a folder holds is written anew. Raises EngineError if it holds nothing."""
+def _fingerprint_folder(folder: str) -> str:
+    """Return a text that changes with a folder's content; raise EngineError if it is empty."""
     whole = Path(folder) / WHOLE_MODEL
     if (Path(folder) / CONFIG).exists() or not whole.exists():
-        return fingerprint(folder)
+        return fingerprint_adapter(folder)
     stat = whole.stat()
     return f"{stat.st_ctime_ns:x}-{stat.st_ino:x}"
 
@@ -117,7 +117,7 @@ GATHERING_STEPS = 8
 
 
 class TransformersEngine:
-    """Answers requests with a causal language model; they join and leave while others go on.
+    """Answers requests with a causal language model, in a batch that they join and leave.
 
     Steps run in the event loop between its turns on a CPU, so that equal requests in an equal order
     give equal answers to the last bit; on a GPU they run in a thread beside it.
@@ -151,7 +151,7 @@ class TransformersEngine:
     ) -> None:
         if max_parallel_seq < 1:
             raise ValueError(f"max_parallel_seq is {max_parallel_seq}: at least 1")
-        self.device, self.dtype = _device(device), dtype
+        self.device, self.dtype = _choose_device(device), dtype
         self.max_parallel_seq = max_parallel_seq
         self.prefill_tokens = prefill_tokens or PREFILL_TOKENS[self.device.type == "cpu"]
         if isinstance(model, str):
@@ -164,12 +164,12 @@ class TransformersEngine:
             self.tokenizer = tokenizer
             self.name = type(model).__name__
             model.to(self.device)
-        self.stop = stop_tokens(model, self.tokenizer)
+        self.stop = find_stop_tokens(model, self.tokenizer)
         self.vocabulary = int(model.get_input_embeddings().num_embeddings)
         longest = getattr(model.config, "max_position_embeddings", None)
         self.max_model_len = min(max_model_len, longest or max_model_len)
         self._policies = Policies(self._decoder(model), max_adapters, self._load_decoder)
-        self._stream = _stream(self.device) if beside_learner else None
+        self._stream = _make_stream(self.device) if beside_learner else None
         self._queue: deque[_Request] = deque()
         self._running: set[DecodingRow] = set()
         self._tokens = 0
@@ -200,11 +200,11 @@ class TransformersEngine:
         return await request.answer
 
     def put_adapter(self, folder: str, adapter: Adapter) -> None:
-        """Take an adapter from memory; requests then name it by the folder where it will be."""
+        """Add an adapter from memory; requests name it by the folder where it will be."""
         self._policies.put(folder, adapter)
 
     def reserve(self, like: Adapter) -> None:
-        """Have room for as many adapters of that shape as are kept, before the first request.
+        """Make room for as many such adapters as are kept, before the first request.
 
         A learner that uses the same weights must not see them move while it computes.
         """
@@ -242,7 +242,7 @@ class TransformersEngine:
     # --- the loop -----------------------------------------------------------------------------
 
     async def _batch_loop(self) -> None:
-        """Step until there is nothing to do; whoever asks next starts it again."""
+        """Step until there is nothing to do; the next request starts it again."""
         try:
             while (self._queue or self._running) and not self._closed:
                 joining = self._admit() if self._are_gathered() else {}
@@ -257,7 +257,7 @@ class TransformersEngine:
         except asyncio.CancelledError:  # the event loop ends
             self._fail_all(EngineError(f"{self.name}: the event loop was stopped"))
             raise
-        # Nobody may wait for ever for an answer: whatever happened, all are told.
+        # No request may wait for ever: whatever happened, all of them fail.
         except Exception as error:  # noqa: BLE001
             failure = EngineError(f"{self.name}: {type(error).__name__}: {error}")
             failure.__cause__ = error
@@ -266,7 +266,7 @@ class TransformersEngine:
             self._forget_rows()
 
     def _are_gathered(self) -> bool:
-        """Whether those in the queue should join now."""
+        """Return whether queued requests should join now."""
         if self.device.type == "cpu" or len(self._queue) >= len(self._running) / 4:
             return True
         self._gathered = self._gathered + 1 if self._queue else 0
@@ -283,7 +283,7 @@ class TransformersEngine:
             if tokens and tokens + len(request.prompt) > self.prefill_tokens:
                 break
             self._queue.popleft()
-            if request.answer.done():  # nobody waits for it any more
+            if request.answer.done():  # it was cancelled
                 continue
             try:
                 policy = self._policies.get(request.adapter)
@@ -307,7 +307,7 @@ class TransformersEngine:
 
     def _step(self, joining: dict[AnyDecoder, list[DecodingRow]]) -> list[DecodingRow]:
         done: list[DecodingRow] = []
-        with self._stepping, _on(self._stream):
+        with self._stepping, _use_stream(self._stream):
             for decoder in self._policies.decoders():
                 new = joining.get(decoder, ())
                 if new or decoder.rows:
@@ -375,7 +375,9 @@ class TransformersEngine:
 
     def _decoder(self, model: Any) -> AnyDecoder:
         limits = (self.max_parallel_seq, self.max_model_len)
-        paged = paged_decoder(model, *limits, self.stop) if self.device.type == "cuda" else None
+        paged = (
+            make_paged_decoder(model, *limits, self.stop) if self.device.type == "cuda" else None
+        )
         return paged or Decoder(model, self.max_parallel_seq, self.stop)
 
     def _load_decoder(self, folder: str) -> AnyDecoder:
@@ -390,8 +392,8 @@ class _Request:
     answer: asyncio.Future[Completion]
 
 
-def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every token that ends an answer by the model's, its generation's or its tokenizer's word."""
+def find_stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Return every token that ends an answer, by the model, its generation or its tokenizer."""
     tokens: set[int] = set()
     for source in (model.config, getattr(model, "generation_config", None), tokenizer):
         stop: int | Iterable[int] | None = getattr(source, "eos_token_id", None)
@@ -400,8 +402,8 @@ def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(tokens)
 
 
-def _stream(device: Any) -> Any:
-    """A stream whose work goes before that of others; None where there are none."""
+def _make_stream(device: Any) -> Any:
+    """Return a stream whose work goes before that of others; None where there are none."""
     import torch
 
     if device.type != "cuda":
@@ -417,13 +419,13 @@ def _wait_for(device: Any) -> None:
         torch.cuda.synchronize(device)
 
 
-def _on(stream: Any) -> AbstractContextManager[Any]:
+def _use_stream(stream: Any) -> AbstractContextManager[Any]:
     import torch
 
     return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
-def _device(name: str) -> Any:
+def _choose_device(name: str) -> Any:
     import torch
 
     if name == "auto":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstable.engines import Completion, EngineError, Sampling
-from unstable.engines.adapters import check_adapter, fingerprint
+from unstable.engines.adapters import check_adapter, fingerprint_adapter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedAdapter:
-    """What a folder had in it when it was loaded."""
+    """An adapter as it was when it was loaded."""
 
     slot: int
     """From 1 to the number of slots; another adapter gets it when this one is no longer used."""
@@ -40,7 +40,7 @@ class _Entry:
 class AdapterSlots:
     """Gives each adapter in use an id from 1 to `slots`, and loads it there.
 
-    The least recently used adapter that nobody uses makes room for a new one; where all are in
+    The least recently used idle adapter makes room for a new one; where all are in
     use, a request waits. Requests for adapters get their turn in the order in which they came, so
     that none waits for ever while others keep the slots busy. For one event loop.
     """
@@ -54,7 +54,7 @@ class AdapterSlots:
 
     @asynccontextmanager
     async def hold(self, folder: str) -> AsyncIterator[LoadedAdapter]:
-        """The adapter in a folder as it is now; it keeps its slot until the block is left.
+        """Yield the adapter in a folder; it keeps its slot until the block ends.
 
         Raises:
             EngineError: there is none, or it cannot be loaded.
@@ -70,7 +70,7 @@ class AdapterSlots:
 
     async def _enter(self, folder: str) -> _Entry:
         path = str(Path(folder).absolute())
-        name = f"{path}-{fingerprint(path)}"
+        name = f"{path}-{fingerprint_adapter(path)}"
         if name in self._entries:
             self._entries.move_to_end(name)
             return self._entries[name]
@@ -164,7 +164,7 @@ class VLLMEngine:
             dtype = "float32" if dtype == "auto" else dtype
         elif gpu_memory_utilization is not None:
             options["gpu_memory_utilization"] = gpu_memory_utilization
-        self._shape = _without_weights(model)
+        self._shape = _load_shape(model)
         positions = getattr(self._shape.config, "max_position_embeddings", max_model_len)
         self.max_model_len = min(max_model_len, positions)
         try:
@@ -178,7 +178,7 @@ class VLLMEngine:
                     enable_lora=True,
                     max_loras=max_adapters,
                     max_cpu_loras=max_adapters,
-                    max_lora_rank=room_for_rank(max_lora_rank),
+                    max_lora_rank=choose_max_rank(max_lora_rank),
                     logprobs_mode="processed_logprobs",
                     disable_log_stats=True,  # they grow with every adapter that there ever was
                     **options,
@@ -218,7 +218,7 @@ class VLLMEngine:
             self._asked -= 1
 
     def stats(self) -> dict[str, float]:
-        """`running` are those that have a first token."""
+        """Return counts; `running` requests have a first token."""
         return {
             "queued": self._asked - self._running,
             "running": self._running,
@@ -226,7 +226,7 @@ class VLLMEngine:
         }
 
     async def close(self) -> None:
-        """End vLLM's process; requests that are under way fail with EngineError."""
+        """End vLLM's process; requests in flight fail with EngineError."""
         if self._closed:
             return
         self._closed = True
@@ -256,9 +256,9 @@ class VLLMEngine:
         try:
             async for output in self._llm.generate(
                 tokens_input(list(prompt_ids)),
-                _parameters(sampling, room),
+                _make_parameters(sampling, room),
                 request_id,
-                lora_request=None if adapter is None else _lora_request(adapter),
+                lora_request=None if adapter is None else _make_lora_request(adapter),
             ):
                 answer = output.outputs[0]
                 length = len(answer.token_ids)
@@ -288,12 +288,12 @@ class VLLMEngine:
         # vLLM would serve what fits of it, and let what is not finite spread to other requests.
         await asyncio.to_thread(check_adapter, adapter.folder, self._shape)
         try:
-            await self._call(self._llm.add_lora(_lora_request(adapter, load_inplace=True)))
+            await self._call(self._llm.add_lora(_make_lora_request(adapter, load_inplace=True)))
         except EngineError as error:
             raise EngineError(f"cannot load the adapter at {adapter.folder}: {error}") from error
 
     async def _call(self, question: Coroutine[Any, Any, Any]) -> None:
-        """Await what vLLM's process would not answer if it died."""
+        """Await a call that vLLM's process would never answer if it died."""
         task = asyncio.ensure_future(question)
         try:
             while not (await asyncio.wait({task}, timeout=_ALIVE_EVERY))[0]:
@@ -311,7 +311,7 @@ class VLLMEngine:
             raise EngineError("vLLM: its process has ended, or the event loop that it was used in")
 
 
-def _parameters(sampling: Sampling, room: int) -> Any:
+def _make_parameters(sampling: Sampling, room: int) -> Any:
     from vllm import SamplingParams
 
     return SamplingParams(
@@ -327,22 +327,22 @@ def _parameters(sampling: Sampling, room: int) -> Any:
     )
 
 
-def _lora_request(adapter: LoadedAdapter, *, load_inplace: bool = False) -> Any:
+def _make_lora_request(adapter: LoadedAdapter, *, load_inplace: bool = False) -> Any:
     from vllm.lora.request import LoRARequest
 
     return LoRARequest(adapter.name, adapter.slot, adapter.folder, load_inplace=load_inplace)
 
 
-def room_for_rank(rank: int) -> int:
-    """The least of the ranks that vLLM can reserve room for that is enough."""
+def choose_max_rank(rank: int) -> int:
+    """Return the lowest rank that vLLM can reserve and that is enough."""
     fitting = [known for known in RANKS if known >= rank]
     if not fitting:
         raise EngineError(f"max_lora_rank {rank}: vLLM serves adapters up to rank {RANKS[-1]}")
     return fitting[0]
 
 
-def _without_weights(model: str) -> PreTrainedModel:
-    """The model's layers and settings, which take no memory."""
+def _load_shape(model: str) -> PreTrainedModel:
+    """Return the model's layers and settings, which take no memory."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

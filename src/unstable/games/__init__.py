@@ -16,8 +16,8 @@ _THREAD = threading.local()
 """`own`: what this thread draws from instead of the program's random numbers."""
 
 
-def _own_numbers(name: str) -> Callable[..., Any]:
-    """A function of `random` that looks first whether its thread has numbers of its own."""
+def _wrap_with_own_random(name: str) -> Callable[..., Any]:
+    """Wrap a function of `random` so that it uses the thread's own generator, if it has one."""
     shared = getattr(random, name)
 
     @wraps(shared)
@@ -32,7 +32,7 @@ def _own_numbers(name: str) -> Callable[..., Any]:
 _PROGRAM = random.seed.__self__  # type: ignore[attr-defined]
 for _name, _value in list(vars(random).items()):
     if getattr(_value, "__self__", None) is _PROGRAM:
-        setattr(random, _name, _own_numbers(_name))
+        setattr(random, _name, _wrap_with_own_random(_name))
 
 
 class OwnRandom:
@@ -66,12 +66,12 @@ MAX_MOVE_LENGTH = 80
 
 
 class GameError(RuntimeError):
-    """A game could not be played on; the message says which, and where it stood."""
+    """A game failed; the message says which, and at which move."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Whose turn it is and what that player sees."""
+    """The player to move and its observation."""
 
     seat: int
     observation: str
@@ -125,7 +125,7 @@ class GameRunner:
                 self.env = _make(env_id)
                 self.env.reset(num_players=num_players, seed=seed)
                 self.env.state.error_allowance = error_allowance
-                seats = _seats_of(self.env.state)
+                seats = _count_seats(self.env.state)
         # A game is foreign code: whatever it raises is told by which game it was.
         except Exception as error:
             raise GameError(f"{env_id} cannot be played here: {_describe_error(error)}") from error
@@ -137,7 +137,7 @@ class GameRunner:
         return len(self.actions)
 
     def observe(self) -> Turn:
-        """Whose turn it is; asked again before the move, it is the same."""
+        """Return the player to move and what it sees; the same until the move."""
         if self.done:
             raise GameError(f"{self.env_id} is over")
         if self._turn is None:
@@ -150,7 +150,7 @@ class GameRunner:
         return self._turn
 
     def step(self, action: str) -> bool:
-        """Play the move of the player whose turn it is; whether the game is over."""
+        """Play the move of the player to move; return whether the game is over."""
         seat = self.observe().seat
         if self.turns >= self._max_moves:
             raise GameError(f"{self.env_id}, seed {self.seed}: no end after {self.turns} moves")
@@ -170,11 +170,11 @@ class GameRunner:
         return self.done
 
     def action_seq(self) -> list[str]:
-        """The moves without what stood around them: the first brackets of each, in lower case."""
-        return [_move(action) for _, action in self.actions]
+        """Return the first brackets of each move, in lower case."""
+        return [_shorten_move(action) for _, action in self.actions]
 
     def board(self) -> str:
-        """The board as the game draws it; empty where it draws none."""
+        """Return the board as the game draws it; empty where it draws none."""
         draw = getattr(self.env, "get_board_str", None)
         if draw is None:
             return ""
@@ -184,7 +184,7 @@ class GameRunner:
             return ""
 
     def _goes_on_with(self, seat: int) -> bool:
-        """Whether a game that should have ended, or gone on without a player, still asks it.
+        """Return whether a game still asks a player who should be out.
 
         Some games forget to end on an invalid move and would ask the same player for ever.
         """
@@ -226,15 +226,15 @@ def _make(env_id: str) -> Any:
     return textarena.make(env_id)
 
 
-def _seats_of(state: Any) -> int | None:
-    """How many a game is for, by its kind of state: not every game checks it."""
+def _count_seats(state: Any) -> int | None:
+    """Return how many seats a state's type has; None: any. Not every game checks it."""
     import textarena
 
     kinds = {textarena.SinglePlayerState: 1, textarena.TwoPlayerState: 2}
     return next((seats for kind, seats in kinds.items() if isinstance(state, kind)), None)
 
 
-def _move(action: str) -> str:
+def _shorten_move(action: str) -> str:
     start = action.find("[")
     end = action.find("]", start)
     move = action[start : end + 1] if 0 <= start < end else action.strip()

@@ -1,4 +1,4 @@
-"""Players that need no model; and which games there are, and run here."""
+"""Scripted players, and the games that run on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_CHECKPOINT = "first-checkpoint"
 
 class Player(Protocol):
     def act(self, game: GameRunner) -> str:
-        """The move of the player whose turn it is."""
+        """Return the move of the player whose turn it is."""
         ...
 
 
@@ -31,7 +31,7 @@ class RandomLegal:
         self._random = random.Random(seed)
 
     def act(self, game: GameRunner) -> str:
-        """A legal move. Raises LookupError: the game's moves are not known, or it offers none."""
+        """Return a legal move; raise LookupError if none is known."""
         moves = legal_moves(game.env_id, game.env, self._random)
         if not moves:
             raise LookupError(f"{game.env_id} offers no legal move")
@@ -39,7 +39,7 @@ class RandomLegal:
 
     @staticmethod
     def plays(env_id: str) -> bool:
-        """Whether it knows the moves of this game."""
+        """Return whether it knows the moves of this game."""
         return game_name(env_id) in LEGAL_MOVES
 
 
@@ -47,8 +47,8 @@ PLAYERS: dict[str, Callable[[int], Player]] = {RANDOM_LEGAL: RandomLegal}
 """Fixed players by name: a function of the seed."""
 
 
-def player_named(name: str) -> Callable[[int], Player] | None:
-    """A function from the seed to a scripted player: one of PLAYERS, or `my_module:Player`.
+def find_player(name: str) -> Callable[[int], Player] | None:
+    """Return a function from seed to scripted player: of PLAYERS, or `my_module:Player`.
 
     None: the name is of none.
     """
@@ -61,7 +61,7 @@ def player_named(name: str) -> Callable[[int], Player] | None:
 
 
 def play(game: GameRunner, players: Sequence[Player]) -> dict[int, float]:
-    """Play a game to its end; the rewards by seat."""
+    """Play a game to its end; return the rewards by seat."""
     while not game.done:
         turn = game.observe()
         game.step(players[turn.seat].act(game))
@@ -74,7 +74,7 @@ VARIANTS = ("-train", "-raw")
 
 @dataclass(frozen=True)
 class GameEntry:
-    """A game, and what came of starting it."""
+    """A game, and whether it starts here."""
 
     env_id: str
     num_players: int | None
@@ -87,15 +87,15 @@ class GameEntry:
     """Whether it has a short board; with known moves the embedded model can learn it."""
 
 
-def game_ids() -> list[str]:
-    """Every id of TextArena, without the variants that differ in observation only."""
+def list_game_ids() -> list[str]:
+    """Return every id of TextArena, without the variants that differ in observation only."""
     from textarena.envs.registration import ENV_REGISTRY
 
     return [env_id for env_id in ENV_REGISTRY if not env_id.endswith(VARIANTS)]
 
 
-def learnable_game_ids() -> list[str]:
-    """Those to learn from whose legal moves are known."""
+def list_learnable_game_ids() -> list[str]:
+    """Return the training games whose legal moves are known."""
     from textarena.envs.registration import ENV_REGISTRY
 
     return [name for name in ENV_REGISTRY if name.endswith("-train") and RandomLegal.plays(name)]
@@ -120,8 +120,8 @@ def probe(env_id: str) -> GameEntry:
     return GameEntry(env_id, None, reason, *known)
 
 
-def fewest_players(env_id: str) -> int:
-    """How many play a game where nothing else is said: two, or the fewest that it takes.
+def find_fewest_players(env_id: str) -> int:
+    """Return two if a game takes two, else the fewest players that it takes.
 
     Raises:
         GameError: it does not run here.
@@ -133,7 +133,7 @@ def fewest_players(env_id: str) -> int:
 
 
 def _explain_missing(error: GameError) -> str:
-    """What a game needs that no other number of players would bring; empty if that is not known."""
+    """Return what a game needs to run with any number of players; empty if unknown."""
     cause = error.__cause__
     if "API key" in str(cause):
         return "needs an OPENROUTER_API_KEY"

@@ -1,4 +1,4 @@
-"""What games show and allow, read off their state: TextArena has no such methods."""
+"""Legal moves and short boards, read off the state of games: TextArena has no such methods."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def game_name(env_id: str) -> str:
-    """The game of an environment: `TicTacToe` of `TicTacToe-v0-train`."""
+    """Return the game of an environment: `TicTacToe` of `TicTacToe-v0-train`."""
     return env_id.split("-v", maxsplit=1)[0]
 
 
 def legal_moves(env_id: str, env: Any, rng: random.Random) -> list[str]:
-    """Legal moves now. Raises LookupError: nobody has written down the moves of this game."""
+    """Return legal moves now; raise LookupError if the moves of this game are not known."""
     try:
         moves = LEGAL_MOVES[game_name(env_id)]
     except KeyError:
@@ -23,7 +23,7 @@ def legal_moves(env_id: str, env: Any, rng: random.Random) -> list[str]:
 
 
 def _empty_cells(env: Any, _: random.Random) -> list[str]:
-    """Every empty cell, by number."""
+    """Return every empty cell, by number."""
     board = env.state.game_state["board"]
     return [
         f"[{row * len(cells) + column}]"
@@ -48,7 +48,7 @@ def _connect_four(env: Any, _: random.Random) -> list[str]:
 
 
 def _liars_dice(env: Any, rng: random.Random) -> list[str]:
-    """Call, or raise the bid: by up to one die more than are on the table."""
+    """Return a call, or bids of up to one die more than are on the table."""
     state = env.state.game_state
     bid = state["current_bid"]
     dice = sum(state["remaining_dice"].values())
@@ -88,7 +88,7 @@ def _prisoners_dilemma(env: Any, _: random.Random) -> list[str]:
 
 
 def _negotiation(env: Any, rng: random.Random) -> list[str]:
-    """Deny, accept what can be paid, or one random offer of what is there."""
+    """Return a denial, an affordable acceptance, or one random offer of what is there."""
     state, seat = env.state.game_state, env.state.current_player_id
     mine, moves = state["player_resources"][seat], ["[Deny]"]
     offer = state["current_offer"]
@@ -105,7 +105,7 @@ def _negotiation(env: Any, rng: random.Random) -> list[str]:
 
 
 def _guesses(env: Any, _: random.Random) -> list[str]:
-    """Every number that was not guessed yet."""
+    """Return every number that was not guessed yet."""
     guessed = {guess for guess, _ in env.state.game_state["guess_history"]}
     numbers = range(env.min_number, env.max_number + 1)
     return [f"[{number}]" for number in numbers if number not in guessed]
@@ -120,7 +120,7 @@ def _directions(_: Any, __: random.Random) -> list[str]:
 
 
 def _ways_on_the_lake(env: Any, _: random.Random) -> list[str]:
-    """All directions but those that lead off the lake."""
+    """Return all directions but those that lead off the lake."""
     row, column = env.state.game_state["player_pos"]
     last = len(env.state.game_state["grid"]) - 1
     open_ways = {"up": row > 0, "down": row < last, "left": column > 0, "right": column < last}
@@ -149,7 +149,7 @@ LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
 
 
 def team_mates(env_id: str, env: Any, seat: int) -> set[int]:
-    """The seats that win and lose with this one; none where everybody plays alone."""
+    """Return the seats that win and lose with this one; none where everybody plays alone."""
     team = TEAMS.get(game_name(env_id))
     return set() if team is None else team(env, seat) - {seat}
 
@@ -169,7 +169,7 @@ ME_FIRST, EMPTY = "MOP", "."
 
 
 def compact_view(env_id: str) -> Callable[[Any, int, str], str]:
-    """The view for a game. Raises LookupError: there is none for this game."""
+    """Return the view for a game; raise LookupError if there is none."""
     try:
         board = BOARDS[game_name(env_id)]
     except KeyError:
@@ -191,7 +191,7 @@ def _grid_board(symbols: str) -> Callable[[Any, int], str]:
 
 
 def _tic_tac_toe_board(env: Any, seat: int) -> str:
-    """Cell by cell: its number if it is empty, `A` to `I` if it is mine, `a` to `i` if theirs.
+    """Return a character by cell: its number if empty, `A` to `I` if mine, `a` to `i` if theirs.
 
     Every character says where it stands, so that a tiny model has nothing to count.
     """
@@ -205,7 +205,7 @@ def _nim_board(env: Any, _: int) -> str:
 
 
 def _kuhn_poker_board(env: Any, seat: int) -> str:
-    """Round, own card, chips of both, who opened, and the moves that are open."""
+    """Return round, own card, chips of both, who opened, and the open moves."""
     state = env.state.game_state
     chips = state["player_chips"]
     moves = ",".join(state["current_legal_action_tree"])
@@ -216,7 +216,7 @@ def _kuhn_poker_board(env: Any, seat: int) -> str:
 
 
 def _guessing_board(env: Any, _: int) -> str:
-    """The numbers that are left by the hints, and the guesses so far."""
+    """Return the numbers that are left by the hints, and the guesses so far."""
     history = env.state.game_state["guess_history"]
     low = max((guess + 1 for guess, hint in history if hint == "higher"), default=env.min_number)
     high = min((guess - 1 for guess, hint in history if hint == "lower"), default=env.max_number)
@@ -224,7 +224,7 @@ def _guessing_board(env: Any, _: int) -> str:
 
 
 def _blackjack_board(env: Any, _: int) -> str:
-    """The hand's number, the own cards, and the dealer's open one."""
+    """Return the hand's number, the own cards, and the dealer's open one."""
     state = env.state.game_state
     cards = " ".join(card[:-1] for card in state["player_hand"])
     return f"{state['hand_number']} {cards}/{state['dealer_hand'][0][:-1]}"
@@ -239,7 +239,7 @@ def _lake_board(env: Any, _: int) -> str:
 
 
 def _liars_dice_board(env: Any, seat: int) -> str:
-    """The own dice, the bid, and how many dice each player has, in the order of their turns."""
+    """Return the own dice, the bid, and the number of dice by player, in turn order."""
     state = env.state.game_state
     dice, bid = "".join(map(str, sorted(state["dice_rolls"][seat]))), state["current_bid"]
     left = [state["remaining_dice"][player] for player in sorted(state["remaining_dice"])]

@@ -41,8 +41,8 @@ class Deal:
 
 
 @cache
-def game_tree(env_id: str) -> Deal:
-    """The tree of a game; made once. Raises LookupError: the game cannot be solved."""
+def make_game_tree(env_id: str) -> Deal:
+    """Return the tree of a game; made once; raise LookupError if the game cannot be solved."""
     if not is_solvable(env_id):
         raise LookupError(f"{env_id} cannot be solved; {', '.join(SOLVABLE)} can")
     return SOLVABLE[game_name(env_id)](env_id)
@@ -52,22 +52,22 @@ def is_solvable(env_id: str) -> bool:
     return game_name(env_id) in SOLVABLE
 
 
-def positions(root: Deal) -> dict[str, tuple[str, ...]]:
-    """Every position that can come up, and its legal moves."""
+def list_positions(root: Deal) -> dict[str, tuple[str, ...]]:
+    """Return every position that can come up, and its legal moves."""
     return {decision.position: decision.moves for decision in _decisions(root, set())}
 
 
 def exploitability(root: Deal, policy: Policy) -> float:
-    """What a best response gets against the policy, the mean over both seats; 0: it gets nothing.
+    """Return what a best response earns against the policy, the mean over both seats.
 
     Raises:
         KeyError: the policy lacks a position.
     """
-    return (best_response(root, policy, 0) + best_response(root, policy, 1)) / 2
+    return (best_response_value(root, policy, 0) + best_response_value(root, policy, 1)) / 2
 
 
-def best_response(root: Deal, policy: Policy, seat: int) -> float:
-    """The expected reward of the best response that plays `seat`."""
+def best_response_value(root: Deal, policy: Policy, seat: int) -> float:
+    """Return the expected reward of the best response that plays `seat`."""
     return _Response(policy, seat).to_deal(root)
 
 
@@ -85,7 +85,7 @@ class _Response:
         return self._known[deal]
 
     def _worth(self, nodes: list[tuple[float, Decision | Deal | float]]) -> float:
-        """Of nodes that the responder cannot tell apart, each with how likely it is."""
+        """Return the value of nodes that the responder cannot tell apart, with their chances."""
         total = 0.0
         open_nodes: list[tuple[float, Decision]] = []
         for chance, node in nodes:
@@ -128,7 +128,7 @@ def _decisions(node: Decision | Deal | float, seen: set[Any]) -> Iterator[Decisi
 
 
 def _kuhn_poker(env_id: str) -> Deal:
-    """Rounds of three cards; between rounds the chips alone are left of what happened."""
+    """Build rounds of three cards; between rounds only the chips carry over."""
     view, rng = compact_view(env_id), random.Random(0)
     known: dict[tuple[int, int], Deal] = {}
 

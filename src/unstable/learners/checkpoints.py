@@ -1,4 +1,4 @@
-"""What a learner leaves on disk: checkpoints that players load, and its own state.
+"""The learner's files: checkpoints that players load, and its own state.
 
 The state is tensors and JSON, nothing that could run.
 """
@@ -35,15 +35,15 @@ def save_checkpoint(model: Any, folder: Path, tokenizer: Any = None) -> Path:
 
 @contextmanager
 def translating_save_errors(path: Path) -> Iterator[None]:
-    """A full disk is an OSError, as everywhere; safetensors has an error of its own for it."""
+    """Raise a full disk as OSError; safetensors has an error of its own for it."""
     try:
         yield
     except SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
 
 
-def adapter_bytes(folder: Path) -> dict[str, bytes]:
-    """An adapter's files by name, to travel to machines that do not see this disk."""
+def read_adapter_files(folder: Path) -> dict[str, bytes]:
+    """Return an adapter's files by name, to travel to machines that do not see this disk."""
     return {
         path.name: path.read_bytes()
         for path in sorted(folder.iterdir())
@@ -67,13 +67,13 @@ def gather_tensors(
 
 
 @torch.no_grad()
-def put_back(
+def restore_tensors(
     tensors: Mapping[str, Tensor],
     named: Mapping[str, Tensor],
     optimizer: torch.optim.Optimizer,
     where: str,
 ) -> None:
-    """Undo `gather_tensors`.
+    """Load the tensors of `gather_tensors` into the model and the optimiser.
 
     Raises:
         ValueError: the tensors are not those of this model; nothing was changed.
@@ -99,7 +99,7 @@ def put_back(
 
 
 def write_state(folder: Path, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-    """Replace the learner's state in a folder: one file, so that it is of one moment."""
+    """Replace the learner's state in a folder: one file, so that it is consistent."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def write_state(folder: Path, tensors: Mapping[str, Tensor], plain: Mapping[str,
 
 
 def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the rest.
+    """Return the tensors and the other values.
 
     Raises:
         ValueError: there is no state, or it is not one of a learner.

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from unstable.algorithms.forward import (
+    compute_hidden_states,
     gpu_kernels,
-    hidden_states,
     kernels_for,
     pack,
     packed_attention,
@@ -31,7 +31,7 @@ NORMS_AGREE = 1e-5
 
 
 def fuse(model: Any) -> int:
-    """Let a model's frozen layers and norms compute in one operation each; how many do.
+    """Replace a model's frozen layers and norms by fused operations; return how many.
 
     A copy of the model stays whole: its layers are the copy's own.
     """
@@ -63,16 +63,16 @@ def _is_adapted(module: Any) -> bool:
 
 def _adapted_forward(layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     out: Tensor
-    if args or kwargs or not _is_ordinary(layer, x):
+    if args or kwargs or not _can_fuse(layer, x):
         out = type(layer).forward(layer, x, *args, **kwargs)
         return out
     (out,) = _apply_adapted([layer], x)
     return out
 
 
-def together(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, ...]:
-    """Layers over the same input: `x` is read, and its gradient written, once for all of them."""
-    if all(_is_adapted(layer) and _is_ordinary(layer, x) for layer in layers):
+def apply_together(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, ...]:
+    """Apply layers to the same input, which is read once; so is its gradient written."""
+    if all(_is_adapted(layer) and _can_fuse(layer, x) for layer in layers):
         return _apply_adapted(layers, x)
     return tuple(layer(x) for layer in layers)
 
@@ -93,7 +93,7 @@ def _apply_adapted(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True)
 class _Narrow:
-    """Adapters in the type of the weights, all downs in one and scaled; made once an update."""
+    """Adapters in the type of the weights, down projections joined and scaled; made per update."""
 
     key: tuple[tuple[int, int, float], ...]
     down: Tensor
@@ -126,8 +126,8 @@ def _narrow(keeper: Any, tensors: Sequence[Tensor | None], scalings: Sequence[fl
     return kept[len(downs)]
 
 
-def _is_ordinary(layer: Any, x: Tensor) -> bool:
-    """One plain adapter in use, over frozen weights, and one type to compute in."""
+def _can_fuse(layer: Any, x: Tensor) -> bool:
+    """Return whether it is one plain adapter on frozen weights, in one type."""
     if layer.disable_adapters or layer.merged or len(layer.active_adapters) != 1:
         return False
     adapter = layer.active_adapters[0]
@@ -197,7 +197,7 @@ class _AdaptedLinears(torch.autograd.Function):
 
 
 def _is_rms_norm(module: Any) -> bool:
-    """Whether a module is a frozen RMS norm, by its name and by what it says to numbers."""
+    """Return whether a module is a frozen RMS norm, by its name and its output."""
     weight = getattr(module, "weight", None)
     if not type(module).__name__.endswith("RMSNorm") or not isinstance(weight, Tensor):
         return False
@@ -271,7 +271,7 @@ TRIED = 12
 
 
 def fuse_blocks(trunk: Any) -> int:
-    """Let the blocks of a model compute in few operations; how many do.
+    """Replace a model's blocks by fused operations; return how many.
 
     None where that gives other hidden states.
     """
@@ -303,7 +303,7 @@ def _trial_states(trunk: Any) -> Tensor:
     narrow = weight.dtype != torch.float32  # the learner then computes so too
     dtype = weight.dtype if narrow else torch.bfloat16
     with torch.autocast(weight.device.type, dtype, enabled=narrow):
-        return hidden_states(trunk, row)
+        return compute_hidden_states(trunk, row)
 
 
 def _is_known_attention(block: Any) -> bool:
@@ -339,7 +339,7 @@ def _attention_forward(block: Any, hidden_states: Tensor, *args: Any, **kwargs: 
         return type(block).forward(block, hidden_states, *args, **kwargs)
     layers = (block.q_proj, block.k_proj, block.v_proj)
     heads = (*hidden_states.shape[:-1], -1, block.head_dim)
-    query, key, value = (states.view(heads) for states in together(layers, hidden_states))
+    query, key, value = (states.view(heads) for states in apply_together(layers, hidden_states))
     query = _rotate_heads(query, getattr(block, "q_norm", None), *embeddings)
     key = _rotate_heads(key, getattr(block, "k_norm", None), *embeddings)
     mixed, _ = packed_attention(
@@ -356,7 +356,7 @@ def _attention_forward(block: Any, hidden_states: Tensor, *args: Any, **kwargs: 
 
 
 def _mlp_forward(block: Any, x: Tensor) -> Tensor:
-    gate, up = together((block.gate_proj, block.up_proj), x)
+    gate, up = apply_together((block.gate_proj, block.up_proj), x)
     gated: Tensor = _Gate.apply(gate, up)  # type: ignore[no-untyped-call]
     out: Tensor = block.down_proj(gated)
     return out
@@ -387,7 +387,7 @@ class _Gate(torch.autograd.Function):
 
 
 def _rotate_heads(x: Tensor, norm: Any, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Heads, (1, tokens, heads, size), normed and turned to their positions."""
+    """Normalise heads, (1, tokens, heads, size), and rotate them to their positions."""
     if kernels_for(x) is not None and (norm is None or not norm.weight.requires_grad):
         weight, epsilon = (None, 0.0) if norm is None else (norm.weight, norm.variance_epsilon)
         out: Tensor = _KernelRotated.apply(x, weight, epsilon, cosines, sines)  # type: ignore[no-untyped-call]

@@ -166,7 +166,7 @@ def _rotate_backward(
 def rotate(
     x: Tensor, weight: Tensor | None, epsilon: float, cosines: Tensor, sines: Tensor
 ) -> Tensor:
-    """Heads, (..., tokens, heads, size); cosines and sines, (..., tokens, size)."""
+    """Rotate heads, (..., tokens, heads, size), by cosines and sines, (..., tokens, size)."""
     x = x.contiguous()
     out = torch.empty_like(x)
     _rotate[(x.numel() // (x.shape[-1] * x.shape[-2]),)](
@@ -228,7 +228,7 @@ def _softmax(
 
 
 def softmax_(logits: Tensor, targets: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
-    """Make logits, (rows, vocabulary), into exponentials of their distance to the row's highest.
+    """Replace logits, (rows, vocabulary), by exponentials of their distance to the maximum.
 
     The distance is divided by the row's temperature.
 

@@ -1,4 +1,4 @@
-"""The model that is trained, and which settings of a learner fit into a GPU's memory."""
+"""The trained model, and the learner's settings that fit into a GPU's memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from unstable.algorithms.forward import skip_unasked, trunk_of, use_packed_attention
+from unstable.algorithms.forward import find_trunk, skip_unasked, use_packed_attention
 from unstable.engines.adapters import Adapter
 from unstable.learners.fused import fuse, fuse_blocks
 from unstable.utils.logging import quiet_transformers
@@ -35,7 +35,7 @@ TRAINED_BYTES = 12
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of a token in a layer, and the layers."""
+    """The sizes of a token's states in a layer, and the number of layers."""
 
     hidden: int
     attention: int
@@ -101,7 +101,7 @@ class MemoryPlan:
 def bytes_per_token(
     sizes: Sizes, *, activation_checkpointing: bool, gradient_checkpointing: bool
 ) -> float:
-    """About what a pass holds of each token at its most."""
+    """Estimate the peak memory of a pass per token."""
     blocks = sizes.attention_block + sizes.mlp_block
     layer = sizes.around_blocks + (0 if activation_checkpointing else blocks)
     # One block at a time is computed again where it was not kept, and has gradients beside it.
@@ -121,7 +121,7 @@ def plan_memory(
     max_train_len: int | Auto | None = "auto",
     pack_tokens: int | None = None,
 ) -> MemoryPlan:
-    """The fastest settings for passes of ENOUGH_TOKENS; if none is enough, those that fit most.
+    """Return the fastest settings for passes of ENOUGH_TOKENS, or those that fit most.
 
     Args:
         config: of the model.
@@ -156,7 +156,7 @@ def plan_memory(
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be had on a GPU, within what this process may take."""
+    """Return the bytes left on a GPU, within what this process may take."""
     free, total = torch.cuda.mem_get_info(device)
     reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
     free += reserved - used
@@ -186,14 +186,14 @@ DTYPES = {
 
 
 def choose_device(device: str) -> torch.device:
-    """A device by name; `auto`: a GPU where there is one."""
+    """Return a device by name; `auto`: a GPU where there is one."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)
 
 
 def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The type of the frozen weights by name; `auto`: bfloat16 on a GPU, float32 elsewhere."""
+    """Return the type of frozen weights; `auto`: bfloat16 on a GPU, float32 elsewhere."""
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if dtype not in DTYPES:
@@ -202,7 +202,7 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 
 def choose_settings(model: Any, device: torch.device, share: float, **asked: Any) -> MemoryPlan:
-    """What `plan_memory` says for a share of a GPU's free memory; a CPU has enough of it.
+    """Plan for a share of a GPU's free memory; on a CPU memory is not planned.
 
     On a GPU longer passes are faster up to a point; on a CPU they leave the caches.
     """
@@ -229,7 +229,7 @@ def load_policy(
     full_parameters: bool = False,
     base: tuple[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
-    """A model whose trainable weights are float32 and do require gradients, and its tokenizer.
+    """Return a model whose trained weights are float32, and its tokenizer.
 
     Small steps vanish in bfloat16, so what is trained is float32 whatever the rest is.
 
@@ -252,15 +252,15 @@ def load_policy(
     if full_parameters:
         model.requires_grad_(True)
     elif initial_lora_path is not None:
-        model = _with_adapter(model, initial_lora_path, lora_cfg)
+        model = _load_adapter(model, initial_lora_path, lora_cfg)
     else:
-        model = _with_new_adapter(model, lora_cfg)
+        model = _add_adapter(model, lora_cfg)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     fuse(model)
-    fuse_blocks(trunk_of(model))
-    skip_unasked(trunk_of(model))
+    fuse_blocks(find_trunk(model))
+    skip_unasked(find_trunk(model))
     return model, tokenizer
 
 
@@ -275,14 +275,14 @@ def load_base(model_name: str, device: torch.device, dtype: torch.dtype) -> tupl
     return model.to(device), tokenizer
 
 
-def sharing_weights(model: Any) -> Any:
-    """The same model in layers of its own: one may replace layers, both have the same tensors."""
+def copy_sharing_weights(model: Any) -> Any:
+    """Return a model with layers of its own over the same tensors."""
     tensors = (*model.parameters(), *model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
-def adapter_of(model: Any, name: str, dtype: torch.dtype) -> Adapter:
-    """A copy of the adapter that is trained, as an engine takes it."""
+def copy_adapter(model: Any, name: str, dtype: torch.dtype) -> Adapter:
+    """Return a copy of the adapter that is trained, as an engine takes it."""
     down: dict[str, torch.Tensor] = {}
     up: dict[str, torch.Tensor] = {}
     (active,) = model.active_adapters
@@ -297,7 +297,7 @@ def adapter_of(model: Any, name: str, dtype: torch.dtype) -> Adapter:
     return Adapter(name, max(map(len, down.values())), down, up)
 
 
-def _with_new_adapter(model: Any, lora_cfg: Mapping[str, Any]) -> Any:
+def _add_adapter(model: Any, lora_cfg: Mapping[str, Any]) -> Any:
     from peft import LoraConfig, get_peft_model
 
     unknown = lora_cfg.keys() - LORA_DEFAULTS.keys()
@@ -316,8 +316,8 @@ def _with_new_adapter(model: Any, lora_cfg: Mapping[str, Any]) -> Any:
     return get_peft_model(model, config)
 
 
-def _with_adapter(model: Any, path: str, lora_cfg: Mapping[str, Any]) -> Any:
-    """Continue with an existing adapter: its own shape holds, and lora_cfg must not differ."""
+def _load_adapter(model: Any, path: str, lora_cfg: Mapping[str, Any]) -> Any:
+    """Load an existing adapter to continue; lora_cfg must not differ from its shape."""
     from peft import PeftConfig, PeftModel
 
     if not Path(path).is_dir():
@@ -333,11 +333,11 @@ def _with_adapter(model: Any, path: str, lora_cfg: Mapping[str, Any]) -> Any:
 
 
 def enable_full_activation_ckpt(model: Any) -> None:
-    """Keep no activations within attention and MLP blocks; backward computes them again.
+    """Recompute the activations of attention and MLP blocks in the backward pass.
 
     It goes with gradient checkpointing, which keeps none within whole layers.
     """
-    for layer in trunk_of(model).layers:
+    for layer in find_trunk(model).layers:
         for block in layer.children():
             if any(True for _ in block.children()):  # norms are cheap to keep
                 # A partial, not a closure: it is copied with its block, and leads to the copy.

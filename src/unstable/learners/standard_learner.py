@@ -1,4 +1,4 @@
-"""The learner: takes batches of steps and turns them into checkpoints."""
+"""The learner: updates the policy on batches of steps, and writes checkpoints."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from unstable.buffer import BatchSource, StepBuffer
 from unstable.core import BaseAlgo, Step
 from unstable.engines.transformers_engine import TransformersEngine
 from unstable.learners.checkpoints import (
-    adapter_bytes,
     gather_tensors,
-    put_back,
+    read_adapter_files,
     read_state,
+    restore_tensors,
     save_checkpoint,
     write_state,
 )
 from unstable.learners.policy import (
     Auto,
-    adapter_of,
     choose_device,
     choose_dtype,
     choose_settings,
+    copy_adapter,
     enable_full_activation_ckpt,
     load_policy,
 )
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker, log_to_run
 from unstable.utils.handles import call, send
-from unstable.utils.logging import one_line
+from unstable.utils.logging import summarize_error
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def rate_factor(
+def compute_rate_factor(
     name: str, step: int, total: int | None, warmup: int = 0, floor: float = 0.0
 ) -> float:
-    """By what the learning rate is multiplied.
+    """Return the factor of the learning rate.
 
     Args:
         name: one of SCHEDULES.
@@ -83,11 +83,11 @@ MAX_SKIPPED = 3
 
 
 class NonFiniteError(RuntimeError):
-    """Losses or gradients were not finite, again and again."""
+    """Losses or gradients were not finite, several times in a row."""
 
 
 class StandardLearner:
-    """Updates the policy with what the buffer has, and registers checkpoints of it.
+    """Updates the policy on batches of the buffer, and registers its checkpoints.
 
     Args:
         model_name: the base model, by Hugging Face name or folder.
@@ -208,7 +208,7 @@ class StandardLearner:
         self._skipped_in_row = 0
         self._checked = False
         self._updating = False
-        self._ckpt_root = _checkpoint_root(ckpt_root, tracker)
+        self._ckpt_root = _choose_checkpoint_root(ckpt_root, tracker)
         with self._fixed_seed():
             self.model, self.tokenizer = load_policy(
                 model_name, self.device, choose_dtype(dtype, self.device), lora_cfg or {},
@@ -237,7 +237,7 @@ class StandardLearner:
                     "params": list(parameters.values()),
                     "lr": learning_rate
                     if name == "policy"
-                    else _rate(algorithm, name, learning_rate),
+                    else _choose_rate(algorithm, name, learning_rate),
                 }
                 for name, parameters in self._groups.items()
             ],
@@ -246,7 +246,7 @@ class StandardLearner:
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._engine = engine
         if engine is not None:
-            engine.reserve(adapter_of(self.model, "", self.model.dtype))
+            engine.reserve(copy_adapter(self.model, "", self.model.dtype))
 
     # --- training -----------------------------------------------------------------------------
 
@@ -262,13 +262,13 @@ class StandardLearner:
             while self._step < iterations:
                 self.next_update()
         except Exception as error:
-            reason = f"the learner has failed: {one_line(error)}"
+            reason = f"the learner has failed: {summarize_error(error)}"
             raise
-        finally:  # also on an error: nobody would use what is collected
+        finally:  # also on an error: the collected games would not be used
             send(self.step_buffer.stop, reason)
 
     def next_update(self) -> dict[str, float]:
-        """Wait for enough data, then update once; what was logged.
+        """Wait for enough data, update once, and return the metrics.
 
         Raises:
             ValueError: the buffer can never hold as much as is waited for.
@@ -284,7 +284,7 @@ class StandardLearner:
         return self._learn(steps)
 
     def update_once(self, batch_size: int | None = None) -> dict[str, float]:
-        """Take one batch now, update, log, and register a checkpoint if it is time.
+        """Take a batch now, update, log, and register a checkpoint if it is due.
 
         Args:
             batch_size: steps to take, where it is not the learner's own number.
@@ -305,7 +305,7 @@ class StandardLearner:
         return self._learn(steps)
 
     def _learn(self, steps: Sequence[Step]) -> dict[str, float]:
-        factor = rate_factor(self._schedule[0], self._step, *self._schedule[1:])
+        factor = compute_rate_factor(self._schedule[0], self._step, *self._schedule[1:])
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
         self._updating = True  # and stays so if it fails half-way
@@ -384,7 +384,7 @@ class StandardLearner:
         return float(torch.nn.utils.clip_grad_norm_(parameters, self.grad_clip))
 
     def _report(self, items: Sequence[Any], what: str) -> None:
-        """Say of which steps something was not finite; raise when it happens again and again."""
+        """Log the steps that were not finite; raise when it happens repeatedly."""
         self._skipped_in_row += 1
         steps = [getattr(item, "step", item) for item in items]
         named = ", ".join(
@@ -404,16 +404,16 @@ class StandardLearner:
     # --- keeping ------------------------------------------------------------------------------
 
     def save_checkpoint(self) -> Path:
-        """Write the policy as it is to `iteration-<step>` and register it with the pool."""
+        """Write the policy to `iteration-<step>` and register it with the pool."""
         folder = self._ckpt_root / f"iteration-{self._step}"
         if self._engine is not None:  # it plays with it while the files are being written
             self._engine.put_adapter(
-                str(folder), adapter_of(self.model, str(folder), self.model.dtype)
+                str(folder), copy_adapter(self.model, str(folder), self.model.dtype)
             )
             self._register(folder, None)
             return save_checkpoint(self.model, folder, self.tokenizer)
         save_checkpoint(self.model, folder, self.tokenizer)
-        self._register(folder, None if self.full_parameters else adapter_bytes(folder))
+        self._register(folder, None if self.full_parameters else read_adapter_files(folder))
         return folder
 
     def _register(self, folder: Path, files: Mapping[str, bytes] | None) -> None:
@@ -421,18 +421,18 @@ class StandardLearner:
             call(self.model_pool.add_checkpoint, str(folder), self._step, files)
 
     def remove_checkpoints(self, folders: Iterable[str]) -> None:
-        """Delete checkpoints that were saved by this learner; those that are gone do not matter."""
+        """Delete checkpoints of this learner; missing ones are ignored."""
         for folder in map(Path, folders):
             if folder.parent == self._ckpt_root:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def step_counts(self) -> dict[str, int]:
-        """Steps taken from the buffer so far: `trained`, and those that taught nothing."""
+        """Return the steps taken from the buffer: `trained`, and those not trained on by reason."""
         trained = self._samples_seen - self._untrained.total()
         return {"trained": trained, "stale": self._batches.stale, **self._untrained}
 
     def whole_step(self) -> int | None:
-        """The learner's step; None: its last update failed half-way, and must not be saved."""
+        """Return the learner's step; None: its last update failed and must not be saved."""
         return None if self._updating else self._step
 
     def save_state(self, folder: str | Path) -> None:
@@ -458,7 +458,7 @@ class StandardLearner:
         algorithm = type(self.algorithm).__name__
         if plain["algorithm"] != algorithm:
             raise ValueError(f"{folder}: the state is of {plain['algorithm']}, not {algorithm}")
-        put_back(tensors, self._name_parameters(), self.optimizer, str(folder))
+        restore_tensors(tensors, self._name_parameters(), self.optimizer, str(folder))
         self.algorithm.load_state_dict(plain["algorithm_state"])
         self._step = plain["step"]
         self._samples_seen = plain["samples_seen"]
@@ -468,7 +468,7 @@ class StandardLearner:
         self.seed = plain["seed"]
 
     def state_files(self) -> dict[str, bytes]:
-        """The same as files, for callers on other machines."""
+        """Return the state as files, for callers on other machines."""
         with tempfile.TemporaryDirectory() as folder:
             self.save_state(folder)
             return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
@@ -482,7 +482,7 @@ class StandardLearner:
     # --- parts --------------------------------------------------------------------------------
 
     def _group_parameters(self) -> dict[str, dict[str, Tensor]]:
-        """Trained tensors by group and name: the policy first, then the algorithm's modules."""
+        """Group trained tensors by name: the policy first, then the algorithm's modules."""
         named = self.model.named_parameters()
         groups = {"policy": {name: value for name, value in named if value.requires_grad}}
         for name, module in self.algorithm.modules().items():
@@ -504,19 +504,19 @@ class StandardLearner:
 
     @contextmanager
     def _fixed_seed(self) -> Iterator[None]:
-        """Random numbers that depend on seed and step alone: there is no state of them to save."""
+        """Seed random numbers by seed and step alone, so that no generator has to be saved."""
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(self._step_seed())
             yield
 
 
-def _rate(algorithm: BaseAlgo, module: str, default: float) -> float:
+def _choose_rate(algorithm: BaseAlgo, module: str, default: float) -> float:
     rate = algorithm.learning_rate(module)
     return default if rate is None else rate
 
 
-def _checkpoint_root(ckpt_root: str | Path | None, tracker: Tracker | None) -> Path:
+def _choose_checkpoint_root(ckpt_root: str | Path | None, tracker: Tracker | None) -> Path:
     if ckpt_root is not None:
         return Path(ckpt_root).absolute()
     if tracker is not None:
@@ -531,7 +531,7 @@ AT_LEAST_ONE = (
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ValueError if arguments of StandardLearner cannot be; those left out are as usual."""
+    """Raise ValueError for impossible arguments of StandardLearner."""
     for name in AT_LEAST_ONE:
         number = settings.get(name)
         if number not in (None, "auto") and number < 1:
@@ -544,7 +544,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             " throw away: choose one"
         )
     choose_dtype(settings.get("dtype", "auto"), torch.device("cpu"))
-    rate_factor(
+    compute_rate_factor(
         settings.get("lr_schedule", "constant"), 0, settings.get("lr_total"),
         settings.get("lr_warmup", 0), settings.get("lr_floor", 0.0),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a reward becomes on its way to the learner: per game, per step, per batch."""
+"""Reward transforms: per game, per step and per batch."""
 
 from unstable.reward_transformations.transformation_final import (
     ComposeFinalRewardTransforms,

@@ -1,4 +1,4 @@
-"""Rewards at the end of a game: every player's at once."""
+"""Transforms of final rewards, of all players at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class FinalRewardTransform(RewardTransform, ABC):
 
     @abstractmethod
     def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
-        """The new rewards; `x` is left as it is."""
+        """Return the new rewards; `x` is left as it is."""
 
     def in_game(self, x: dict[int, float], env_id: str | None, opponent: str) -> dict[int, float]:
-        """The same, where it is known against whom the game was played."""
+        """Return the new rewards, where the kind of opponent is known."""
         del opponent
         return self(x, env_id)
 
@@ -44,7 +44,7 @@ class WinDrawLossFormatter(FinalRewardTransform):
 
 
 class _RoleAdvantage(FinalRewardTransform):
-    """Subtracts what a role usually gets.
+    """Subtracts a baseline per role.
 
     The baseline is read before it takes the game in: a reward measured against a mean that already
     contains it would be too small.
@@ -67,7 +67,7 @@ class _RoleAdvantage(FinalRewardTransform):
         return advantages
 
     def state_dict(self) -> dict[str, Any]:
-        """The baselines; seats as text, since JSON has no other keys."""
+        """Return the baselines; seats as text, since JSON has no other keys."""
         return {
             key: {str(pid): value for pid, value in values.items()}
             for key, values in self.baselines.items()

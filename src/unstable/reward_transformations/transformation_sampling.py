@@ -1,4 +1,4 @@
-"""Rewards of a batch, just before the learner gets it."""
+"""Transforms of the rewards of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SamplingRewardTransform(RewardTransform, ABC):
 
     @abstractmethod
     def __call__(self, steps: list[Step]) -> list[Step]:
-        """The same steps with new rewards."""
+        """Return the same steps with new rewards."""
 
 
 class ComposeSamplingRewardTransforms(Stack[SamplingRewardTransform]):
@@ -52,7 +52,7 @@ class NormalizeRewardsByEnv(SamplingRewardTransform):
 
 
 def _normalize(steps: list[Step], *, z_score: bool) -> None:
-    """In place. Rewards that are all alike become 0: there is nothing to learn from them."""
+    """Normalise in place; equal rewards become 0: there is nothing to learn from them."""
     if not steps:
         return
     mean = math.fsum(step.reward for step in steps) / len(steps)

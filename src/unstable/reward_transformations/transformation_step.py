@@ -1,4 +1,4 @@
-"""Rewards of single turns."""
+"""Transforms of the rewards of single turns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class StepRewardTransform(RewardTransform, ABC):
 
     @abstractmethod
     def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
-        """The new reward of turn `step_index`."""
+        """Return the new reward of turn `step_index`."""
 
 
 class ComposeStepRewardTransforms(Stack[StepRewardTransform]):
-    """Transforms, one after the other: each gets what the one before gave."""
+    """Applies transforms in order."""
 
     def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
         for transform in self.transforms:
@@ -48,7 +48,7 @@ class PenaltyForInvalidMove(StepRewardTransform):
 
 
 class BlameInvalidMove(StepRewardTransform):
-    """Where an invalid move ended a game, that move alone is to blame: the rest gets nothing.
+    """Blames an invalid move that ended a game: the other moves get no reward.
 
     The penalty lies below a loss by default. At the price of a loss, an invalid move would look
     better than a legal one wherever the game is lost anyway.

@@ -1,4 +1,4 @@
-"""A run from its configuration; here its folder: configuration, status, states to resume from.
+"""The folder of a run: configuration, status, and states to resume from.
 
     config.json   the configuration
     status.json   its status
@@ -52,7 +52,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """A run that is there. Raises ConfigError: it is none."""
+        """Open an existing run; raise ConfigError if the folder is none."""
         folder = cls(path)
         if not (folder.path / "config.json").is_file():
             raise ConfigError(f"{path} is no run: it has no config.json")
@@ -62,7 +62,7 @@ class RunFolder:
         write_whole(self.path / "config.json", config.model_dump_json(indent=2) + "\n")
 
     def config(self) -> RunConfig:
-        """What was asked; raises ConfigError when it cannot be read."""
+        """Read the configuration; raise ConfigError when it cannot be read."""
         path = self.path / "config.json"
         try:
             values = read_json(path, self.path)
@@ -71,7 +71,7 @@ class RunFolder:
         return make_config(values, str(path))
 
     def config_to_run(self, *, trusted: bool) -> RunConfig:
-        """The configuration of a run that may be somebody else's, to be acted on.
+        """Read the configuration of a run that is to be executed, and may be somebody else's.
 
         The modules that it names are imported, and run as the user: raises ConfigError, with what
         to do, where there are some and the user has not said that the run is trusted.
@@ -79,7 +79,7 @@ class RunFolder:
         config = self.config()
         if trusted:
             return config
-        if names := own_parts(config):
+        if names := list_own_parts(config):
             raise ConfigError(
                 f"{self.path} names code that would run as you: {', '.join(names)[:200]}. Look at "
                 "it, in the modules and the folders of import_path, then add --trust"
@@ -96,7 +96,7 @@ class RunFolder:
             return None
 
     def seen_status(self) -> SelfPlayStatus | None:
-        """The status as it is seen from here: a run whose process is gone has failed.
+        """Return the status as seen from here: a run whose process is gone has failed.
 
         Of a run on another machine that cannot be seen.
         """
@@ -109,7 +109,7 @@ class RunFolder:
         return replace(status, status="failed", message=message)
 
     def _is_held(self) -> bool:
-        """Whether a process of this machine runs it; the lock goes when the process does."""
+        """Return whether a process of this machine runs it; its lock ends with the process."""
         try:
             descriptor = os.open(self.path / "run.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -124,7 +124,7 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Be the only process that runs it. Raises ConfigError: another one does, or cannot."""
+        """Hold the run's lock; raise ConfigError if another process has it."""
         try:
             refuse_links(self.path)
         except OSError as error:
@@ -141,14 +141,14 @@ class RunFolder:
     # --- states -------------------------------------------------------------------------------
 
     def states(self) -> list[Path]:
-        """Whole states, oldest first."""
+        """Return the whole states, oldest first."""
         folders = (self.path / "states").glob(f"{_STATE}*")
         own = (path for path in folders if path.name.removeprefix(_STATE).isdecimal())
-        return sorted(own, key=state_step)
+        return sorted(own, key=parse_step)
 
     @contextmanager
     def new_state(self, step: int, keep: int) -> Iterator[Path]:
-        """A folder to write a state into; it counts when this block ends, the oldest then go."""
+        """Yield a folder for a state; it counts when the block ends, and the oldest are removed."""
         states = self.path / "states"
         for unfinished in states.glob(".*"):  # a process was killed while it wrote
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -171,8 +171,8 @@ def _lock_within(seconds: float, descriptor: int) -> bool:
             return True
 
 
-def own_parts(config: RunConfig) -> list[str]:
-    """What a configuration names that is code: modules to import, and `my_module:name`."""
+def list_own_parts(config: RunConfig) -> list[str]:
+    """Return the code that a configuration names: modules, and `my_module:name`."""
 
     def strings(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
@@ -188,5 +188,5 @@ def own_parts(config: RunConfig) -> list[str]:
     return [*config.plugins, *dict.fromkeys(named)]
 
 
-def state_step(path: Path) -> int:
+def parse_step(path: Path) -> int:
     return int(path.name.removeprefix(_STATE))

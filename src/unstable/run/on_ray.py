@@ -18,26 +18,26 @@ from dataclasses import fields
 from typing import Any
 
 from unstable.config import ConfigError, RunConfig
-from unstable.run import RunFolder, state_step
-from unstable.run.parts import Parts, begin, make_parts, prepare, refusals_are_mistakes
+from unstable.run import RunFolder, parse_step
+from unstable.run.parts import Parts, begin, make_parts, raise_config_errors, register_own_parts
 from unstable.run.progress import (
     Progress,
     ReportProgress,
     RunResult,
+    collect_result,
     load_state,
-    result_of,
     save_state,
-    settled_evaluations,
+    select_settled_evaluations,
 )
-from unstable.utils.handles import send
+from unstable.utils.handles import make_actor_class, send
 
 MISTAKES = ("KeyError", "LookupError", "ValueError")
 """What parts raise when they are made is a mistake in the configuration, if it is one of these."""
 
 
 @contextmanager
-def named_failures(parts: Parts | None = None) -> Iterator[None]:
-    """Turn Ray's errors into ones that say which part it was, and why.
+def translate_failures(parts: Parts | None = None) -> Iterator[None]:
+    """Turn Ray's errors into ones that name the part and the reason.
 
     Raises:
         ConfigError: a part refused its arguments.
@@ -49,22 +49,24 @@ def named_failures(parts: Parts | None = None) -> Iterator[None]:
         yield
     except ray.exceptions.RayActorError as error:
         # Also a living part's failure, when it called one that is dead.
-        raise _death(parts, error) from error
+        raise _describe_death(parts, error) from error
     except ray.exceptions.RayTaskError as error:
         raise RuntimeError(str(error.cause)) from error
     except ray.exceptions.GetTimeoutError as error:
         raise RuntimeError(f"a part of the run does not answer: {error}") from error
 
 
-def _death(parts: Parts | None, error: Any) -> Exception:
+def _describe_death(parts: Parts | None, error: Any) -> Exception:
     last = str(error).strip().splitlines()[-1]
     if error.actor_init_failed:
         kind, _, words = last.partition(": ")
         return ConfigError(words) if kind in MISTAKES else RuntimeError(last)
-    return RuntimeError(f"the {_name(parts, error.actor_id)} has died: {last.split('. ')[0]}")
+    return RuntimeError(
+        f"the {_find_part_name(parts, error.actor_id)} has died: {last.split('. ')[0]}"
+    )
 
 
-def _name(parts: Parts | None, actor_id: str) -> str:
+def _find_part_name(parts: Parts | None, actor_id: str) -> str:
     for field in fields(parts) if parts is not None else ():
         if getattr(parts, field.name)._actor_id.hex() == actor_id:  # noqa: SLF001
             return field.name
@@ -76,9 +78,9 @@ NAMESPACE = "unstable"
 START_TIMEOUT = 600.0
 """Seconds for all parts to start, models included."""
 WATCH = 2.0
-"""Seconds between two looks whether every part still lives."""
+"""Seconds between two checks that every part is alive."""
 ANSWER_TIMEOUT = 120.0
-"""Seconds for a part that is looked at to answer."""
+"""Seconds for a part to answer such a check."""
 EVALUATION_TIMEOUT = 600.0
 """Seconds for the last checkpoint's evaluation games."""
 END_TIMEOUT = 30.0
@@ -88,7 +90,7 @@ END_TIMEOUT = 30.0
 def train_on_ray(
     config: RunConfig, folder: RunFolder, model: str, report: ReportProgress
 ) -> RunResult:
-    """Begin the run of a folder, or resume it from its newest state.
+    """Start the run of a folder, or resume it from its newest state.
 
     Uses the cluster of RAY_ADDRESS; without one, starts Ray on this machine.
 
@@ -117,12 +119,12 @@ def train_on_ray(
 
 def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
     states = folder.states()
-    with refusals_are_mistakes():
-        prepare(config)
-    with named_failures():
-        parts = _make_actors(config, folder, model, state_step(states[-1]) if states else -1)
+    with raise_config_errors():
+        register_own_parts(config)
+    with translate_failures():
+        parts = _make_actors(config, folder, model, parse_step(states[-1]) if states else -1)
     try:
-        with named_failures(parts):
+        with translate_failures(parts):
             _await_parts(parts)
             step = 0
             if states:
@@ -131,19 +133,17 @@ def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgr
                 begin(config, parts)
             return _supervise(config, folder, parts, step, report)
     finally:
-        _kill(parts)
+        _kill_parts(parts)
 
 
 def _make_actors(config: RunConfig, folder: RunFolder, model: str, resume_step: int) -> Parts:
-    """All parts but the engines.
+    """Start all parts but the engines.
 
     Those that use the run's folder are on this machine; the learner too, unless the GPU for it is
     on another one.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    import unstable
 
     here = ray.get_runtime_context().get_node_id()
     learner_gpus = min(1, _check_gpus(config))
@@ -158,23 +158,23 @@ def _make_actors(config: RunConfig, folder: RunFolder, model: str, resume_step: 
             "num_cpus": 0,
             "num_gpus": learner_gpus if is_learner else 0,
             "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=is_learner),
-            **_own_modules(config),
+            **_actor_environment(config),
         }
-        return getattr(unstable, kind.__name__).options(**options).remote(**arguments)
+        return make_actor_class(kind).options(**options).remote(**arguments)
 
     return make_parts(config, folder, model, resume_step, make)
 
 
-def _own_modules(config: RunConfig) -> dict[str, Any]:
-    """Options for an actor to find modules of one's own, where some are named."""
-    if not config.plugins and ":" not in "".join(_names(config)):
+def _actor_environment(config: RunConfig) -> dict[str, Any]:
+    """Return the options for an actor to find the user's own modules, if any are named."""
+    if not config.plugins and ":" not in "".join(_list_part_names(config)):
         return {}
     path = os.pathsep.join(filter(None, (*config.import_path, os.environ.get("PYTHONPATH"))))
     return {"runtime_env": {"env_vars": {"PYTHONPATH": path}}}
 
 
-def _names(config: RunConfig) -> list[str]:
-    """Of everything that may be a part of one's own."""
+def _list_part_names(config: RunConfig) -> list[str]:
+    """List every name in the configuration that may be a part of the user's own."""
     buffer, games, pool = config.buffer, config.games, config.pool
     modes = pool.sample_mode
     return [
@@ -188,7 +188,7 @@ def _names(config: RunConfig) -> list[str]:
 
 
 def _check_gpus(config: RunConfig) -> int:
-    """How many the cluster has; raises ConfigError if they are too few."""
+    """Return the cluster's number of GPUs; raise ConfigError if they are too few."""
     import ray
 
     gpus = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
@@ -216,7 +216,7 @@ def _supervise(
     learned: dict[str, float] = {}
 
     def report_phase(phase: str) -> None:
-        evaluations = settled_evaluations(_look(parts), config.eval_games)
+        evaluations = select_settled_evaluations(_check_parts(parts), config.eval_games)
         report(Progress(phase, step, config.updates, learned, evaluations))
 
     save_state(folder, parts, step, config)
@@ -235,13 +235,13 @@ def _supervise(
             save_state(folder, parts, step, config)
         _evaluate_last(parts, collecting, lambda: report_phase("evaluating"))
         save_state(folder, parts, step, config)
-        return result_of(folder, parts, step)
+        return collect_result(folder, parts, step)
     finally:
-        _close(parts, collecting)
+        _close_parts(parts, collecting)
 
 
 def _evaluate_last(parts: Parts, collecting: Any, look: Callable[[], None]) -> None:
-    """Have the newest checkpoint evaluated; games that take too long are left out."""
+    """Evaluate the newest checkpoint; games that take too long are left out."""
     import ray
 
     ray.get(send(parts.collector.finish), timeout=ANSWER_TIMEOUT)
@@ -255,7 +255,7 @@ def _evaluate_last(parts: Parts, collecting: Any, look: Callable[[], None]) -> N
 
 
 def _await_update(update: Any, collecting: Any) -> dict[str, float]:
-    """What an update gave. If it failed because collection did, that is what is raised."""
+    """Return the metrics of an update; if collection failed, raise its error instead."""
     import ray
 
     try:
@@ -267,8 +267,8 @@ def _await_update(update: Any, collecting: Any) -> dict[str, float]:
     return learner_metrics
 
 
-def _look(parts: Parts) -> tuple[Mapping[str, Any], ...]:
-    """The evaluations so far; raises if one of those that only answer is dead or hangs.
+def _check_parts(parts: Parts) -> tuple[Mapping[str, Any], ...]:
+    """Return the evaluations so far; raise if a part that only answers is dead or hangs.
 
     Collector and learner are busy with calls of their own, which end when they die.
     """
@@ -286,8 +286,8 @@ def _look(parts: Parts) -> tuple[Mapping[str, Any], ...]:
     return tuple(evaluations)
 
 
-def _close(parts: Parts, collecting: Any) -> None:
-    """Have games end, engines freed and files written, by those parts that live."""
+def _close_parts(parts: Parts, collecting: Any) -> None:
+    """End games, free engines and write files of the living parts."""
     import ray
 
     send(parts.buffer.stop, "the run has ended")
@@ -296,7 +296,7 @@ def _close(parts: Parts, collecting: Any) -> None:
     ray.wait(closing, num_returns=len(closing), timeout=END_TIMEOUT)
 
 
-def _kill(parts: Parts) -> None:
+def _kill_parts(parts: Parts) -> None:
     import ray
 
     for name in ("collector", "learner", "buffer", "pool", "tracker"):

@@ -15,7 +15,7 @@ from unstable.collector import Collector
 from unstable.config import ConfigError, RunConfig, TransformConfig
 from unstable.core import BaseAlgo, RewardTransform
 from unstable.games import GameError, GameRunner
-from unstable.games.players import RANDOM_LEGAL, RandomLegal, fewest_players
+from unstable.games.players import RANDOM_LEGAL, RandomLegal, find_fewest_players
 from unstable.learners.standard_learner import StandardLearner, check_settings
 from unstable.model_pool import ModelPool
 from unstable.reward_transformations import (
@@ -29,7 +29,7 @@ from unstable.reward_transformations import (
 from unstable.run import RunFolder
 from unstable.trackers import Tracker
 from unstable.utils.handles import call
-from unstable.utils.plugins import checked_options, load_part, load_plugins, make_part, search_in
+from unstable.utils.plugins import add_to_path, check_options, load_part, load_plugins, make_part
 from unstable.utils.templates import add_templates
 
 BASE_ITERATION = -1
@@ -58,7 +58,7 @@ class Parts:
 def make_parts(
     config: RunConfig, folder: RunFolder, model: str, resume_step: int, make: Callable[..., Any]
 ) -> Parts:
-    """All parts but the engines.
+    """Make all parts but the engines.
 
     Args:
         config: of the run.
@@ -84,13 +84,13 @@ def make_parts(
     return Parts(tracker, buffer, pool, collector, learner)
 
 
-def with_games(
+def replace_games(
     config: RunConfig,
     env_ids: tuple[str, ...] = (),
     opponents: tuple[str, ...] = (),
     players: int | None = None,
 ) -> RunConfig:
-    """The same run on these games, measured against these opponents; none: as it is.
+    """Return the run on these games, measured against these opponents; none: unchanged.
 
     Args:
         config: of the run.
@@ -107,7 +107,7 @@ def with_games(
         before = {env_id: n for env_id, n, _ in config.games.train}
         try:
             changes["train"] = tuple(
-                (env_id, players or before.get(env_id) or fewest_players(env_id), template)
+                (env_id, players or before.get(env_id) or find_fewest_players(env_id), template)
                 for env_id in env_ids or before
             )
         except GameError as error:
@@ -119,13 +119,13 @@ def with_games(
 
 
 def check(config: RunConfig) -> None:
-    """Refuse what cannot run, before anything is made or written.
+    """Refuse a configuration that cannot run, before anything is made or written.
 
     Raises:
         ConfigError: with the field, and what to do.
     """
-    with refusals_are_mistakes():
-        prepare(config)
+    with raise_config_errors():
+        register_own_parts(config)
         _check_batches(config, make_algorithm(config))
         _check_games(config)
         buffer = StepBuffer(**buffer_arguments(config))
@@ -141,9 +141,9 @@ def check(config: RunConfig) -> None:
         raise ConfigError(f"model: there is no folder {config.model}")
 
 
-def prepare(config: RunConfig) -> None:
-    """Make the parts of one's own known in this process. Raises ValueError: one is not there."""
-    search_in(config.import_path)
+def register_own_parts(config: RunConfig) -> None:
+    """Import the user's own parts in this process; raise ValueError if one is missing."""
+    add_to_path(config.import_path)
     load_plugins(config.plugins)
     add_templates(template_fields(config))
 
@@ -215,11 +215,13 @@ def buffer_arguments(config: RunConfig) -> dict[str, Any]:
     return {
         "max_buffer_size": buffer.max_size,
         "final_reward_transformation": ComposeFinalRewardTransforms(
-            transforms(buffer.final, "final")
+            make_transforms(buffer.final, "final")
         ),
-        "step_reward_transformation": ComposeStepRewardTransforms(transforms(buffer.step, "step")),
+        "step_reward_transformation": ComposeStepRewardTransforms(
+            make_transforms(buffer.step, "step")
+        ),
         "sampling_reward_transformation": ComposeSamplingRewardTransforms(
-            transforms(buffer.sampling, "sampling")
+            make_transforms(buffer.sampling, "sampling")
         ),
         "buffer_strategy": buffer.strategy,
         "group_size": config.games.group_size,
@@ -239,8 +241,8 @@ def begin(config: RunConfig, parts: Parts) -> None:
 
 
 @contextmanager
-def refusals_are_mistakes() -> Iterator[None]:
-    """What parts refuse when they are made is a mistake in the configuration."""
+def raise_config_errors() -> Iterator[None]:
+    """Raise what parts refuse when they are made as ConfigError."""
     try:
         yield
     except ConfigError:
@@ -260,7 +262,7 @@ def engine_config(config: RunConfig, model: str) -> dict[str, Any]:
 
 
 def _engine_kind(config: RunConfig) -> str:
-    """The engine; where whole models are trained, the one that can change them while it runs."""
+    """Return the engine; for whole models, the one that can change them while it runs."""
     if config.mode == "overlap":
         return "transformers"
     if not trains_whole_model(config):
@@ -293,7 +295,7 @@ def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
 
 
 def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
-    """For StandardLearner, without the other parts; raises ConfigError for unknown options."""
+    """Return StandardLearner's arguments; raise ConfigError for unknown options."""
     arguments = {
         "model_name": model,
         "algorithm": make_algorithm(config),
@@ -311,7 +313,7 @@ def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
     unknown = ", ".join(sorted(config.learner.options.keys() - known))
     if unknown:
         raise ConfigError(f"learner.options: no {unknown}; there are {', '.join(sorted(known))}")
-    options = checked_options(StandardLearner, config.learner.options, "learner.options")
+    options = check_options(StandardLearner, config.learner.options, "learner.options")
     if config.mode == "overlap":
         arguments["max_staleness"] = OVERLAP_STALENESS
     return {**arguments, **options}
@@ -330,7 +332,7 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
         )
     if not (isinstance(kind, type) and issubclass(kind, BaseAlgo)):
         raise ConfigError(f"learner.algorithm: {name} is no subclass of unstable.core.BaseAlgo")
-    algorithm: BaseAlgo = _make_checked(
+    algorithm: BaseAlgo = _make_part(
         kind, config.learner.algorithm_options, "learner.algorithm_options"
     )
     return algorithm
@@ -343,7 +345,7 @@ STAGES: dict[str, type[RewardTransform]] = {
 }
 
 
-def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
+def make_transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
     field, base = f"buffer.{stage}", STAGES[stage]
     instances = []
     for transform in named:
@@ -357,7 +359,7 @@ def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
                     f"{field}: no {transform.type!r}; there are {', '.join(known)}, or"
                     " my_module:MyTransform"
                 )
-        instance = _make_checked(kind, transform.options, f"{field}: {transform.type}")
+        instance = _make_part(kind, transform.options, f"{field}: {transform.type}")
         if not isinstance(instance, base):
             right = [name for name, other in STAGES.items() if isinstance(instance, other)]
             hint = f"; it belongs into buffer.{right[0]}" if right else ""
@@ -373,7 +375,7 @@ def _load_own(name: str, field: str) -> Any:
         raise ConfigError(f"{field}: {error}") from error
 
 
-def _make_checked(kind: Any, options: Mapping[str, Any], where: str) -> Any:
+def _make_part(kind: Any, options: Mapping[str, Any], where: str) -> Any:
     try:
         return make_part(kind, options, where)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a run reports while it runs, saves at each step, and leaves at its end."""
+"""The progress, saved states and result of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from unstable import buffer, collector
 from unstable.config import ConfigError, RunConfig
 from unstable.evaluation import Z_95
-from unstable.run import RunFolder, state_step
+from unstable.run import RunFolder, parse_step
 from unstable.run.parts import Parts
 from unstable.utils.files import MAX_STATE_BYTES, read_json, to_json, write_whole
 from unstable.utils.handles import call
@@ -42,10 +42,10 @@ class RunResult:
     """Games and what happened to them, as Collector.stats has it, `write_failures`, and `steps`."""
 
 
-def settled_evaluations(
+def select_settled_evaluations(
     evaluations: Sequence[Mapping[str, Any]], games: int
 ) -> tuple[Mapping[str, Any], ...]:
-    """Evaluations that have all their games, or after which a newer one has.
+    """Return the evaluations that are complete, or older than a complete one.
 
     Where playing and learning run at the same time, an evaluation grows game by game, and may end
     unfinished when there is a newer checkpoint.
@@ -61,7 +61,7 @@ def settled_evaluations(
     return tuple(reversed(shown))
 
 
-def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
+def collect_result(folder: RunFolder, parts: Parts, step: int) -> RunResult:
     uid = call(parts.pool.current_uid)
     checkpoint = call(parts.pool.ckpt_path, uid) if uid else None
     evaluations = tuple(call(parts.tracker.get_evaluations))
@@ -77,7 +77,7 @@ def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
 
 
 def account_for_steps(parts: Parts) -> dict[str, int]:
-    """Where the `sampled` steps are: `trained`, `left` in the buffer, or lost for a reason."""
+    """Return the fate of the `sampled` steps: `trained`, `left`, or lost by reason."""
     played, kept = call(parts.collector.stats), call(parts.buffer.stats)
     return {
         "sampled": played["steps"],
@@ -93,7 +93,7 @@ LEARNER = "learner"
 
 
 def save_state(folder: RunFolder, parts: Parts, step: int, config: RunConfig) -> None:
-    """Write everything that the run needs to continue as if it had not stopped.
+    """Save everything that the run needs to continue as if it had not stopped.
 
     Then delete the checkpoints that are not kept, since no state has to do with them any more.
     """
@@ -113,10 +113,10 @@ def save_state(folder: RunFolder, parts: Parts, step: int, config: RunConfig) ->
 
 
 def retire(parts: Parts, config: RunConfig) -> list[str]:
-    """The folders of the checkpoints that are not kept; nobody plays with them any more."""
+    """Retire checkpoints that are not kept, and return their folders."""
     if not config.keep_checkpoints:
         return []
-    best = best_evaluated(call(parts.tracker.get_evaluations))
+    best = find_best_checkpoints(call(parts.tracker.get_evaluations))
     playing = call(parts.collector.checkpoints_in_use)
     return call(parts.pool.retire, config.keep_checkpoints, [*best, *playing])
 
@@ -126,25 +126,25 @@ def write_json_states(state: Path, parts: Parts) -> None:
         write_whole(state / f"{name}.json", to_json(call(part.state_dict)) + "\n")
 
 
-def best_evaluated(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
-    """For each environment and opponent, who did best for sure; of equals the newest."""
+def find_best_checkpoints(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the best checkpoint per environment and opponent; of equals the newest."""
     best: dict[tuple[str, str], Mapping[str, Any]] = {}
     for one in evaluations:
         key = (one["env_id"], one["opponent"])
-        if key not in best or _surely(one) >= _surely(best[key]):
+        if key not in best or _lower_bound(one) >= _lower_bound(best[key]):
             best[key] = one
     return [one["ckpt_uid"] for one in best.values()]
 
 
-def _surely(evaluation: Mapping[str, Any]) -> float:
-    """What a checkpoint reaches at the least: of the win rate, alone of the reward."""
+def _lower_bound(evaluation: Mapping[str, Any]) -> float:
+    """Return the lower bound of the win rate, or of the reward in single-player games."""
     if evaluation["players"] == 1:
         return float(evaluation["reward"] - Z_95 * evaluation["reward_se"])
     return float(evaluation["win_rate_low"])
 
 
 def load_state(state: Path, parts: Parts) -> int:
-    """Continue new parts from a state, also from one that an older version wrote.
+    """Load a state into new parts, also one of an older version.
 
     What it does not have is as in a new part. The tracker comes last: before that, nothing on disk
     is changed.
@@ -160,16 +160,16 @@ def load_state(state: Path, parts: Parts) -> int:
         call(parts.learner.load_state_files, files)
         for name, part in reversed(parts.with_json_state().items()):
             written = read_json(state / f"{name}.json", state, MAX_STATE_BYTES)
-            call(part.load_state_dict, with_defaults(written, call(part.state_dict)))
+            call(part.load_state_dict, fill_defaults(written, call(part.state_dict)))
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ConfigError(f"{state} cannot be read: {type(error).__name__}: {error}") from error
-    return state_step(state)
+    return parse_step(state)
 
 
-def with_defaults(written: Any, defaults: Any) -> Any:
-    """A state with the fields that its version did not write yet."""
+def fill_defaults(written: Any, defaults: Any) -> Any:
+    """Complete a state with the fields that its version did not write yet."""
     if not (isinstance(written, dict) and isinstance(defaults, dict)):
         return written
     return defaults | {
-        name: with_defaults(value, defaults.get(name)) for name, value in written.items()
+        name: fill_defaults(value, defaults.get(name)) for name, value in written.items()
     }

@@ -18,22 +18,23 @@ from unstable.collector import CollectionError, Collector
 from unstable.config import ConfigError, RunConfig
 from unstable.engines import EngineError
 from unstable.games import GameError
-from unstable.learners.policy import choose_device, choose_dtype, load_base, sharing_weights
+from unstable.learners.policy import choose_device, choose_dtype, copy_sharing_weights, load_base
 from unstable.learners.standard_learner import StandardLearner
-from unstable.run import RunFolder, SelfPlayStatus, Status, state_step
-from unstable.run.parts import Parts, begin, make_parts, prepare, refusals_are_mistakes
+from unstable.run import RunFolder, SelfPlayStatus, Status, parse_step
+from unstable.run.parts import Parts, begin, make_parts, raise_config_errors, register_own_parts
 from unstable.run.progress import (
     LEARNER,
     Progress,
     ReportProgress,
     RunResult,
+    collect_result,
     load_state,
-    result_of,
     retire,
     save_state,
-    settled_evaluations,
+    select_settled_evaluations,
     write_json_states,
 )
+from unstable.utils.handles import run_coroutine
 from unstable.utils.logging import logging_to
 
 T = TypeVar("T")
@@ -51,15 +52,15 @@ EMPTY_ROUNDS = 10
 async def train_by_turns(
     config: RunConfig, folder: RunFolder, model: str, report: ReportProgress
 ) -> RunResult:
-    """Let playing and learning take turns in one process.
+    """Alternate playing and learning in one process.
 
     Every batch is of the newest policy, nothing depends on timing, and on the CPU a run that was
     killed continues bit for bit.
     """
     states = folder.states()
-    with refusals_are_mistakes():
-        prepare(config)
-        resume_step = state_step(states[-1]) if states else -1
+    with raise_config_errors():
+        register_own_parts(config)
+        resume_step = parse_step(states[-1]) if states else -1
         parts = make_parts(config, folder, model, resume_step, partial(_make_part, config))
     step = 0
     learner_metrics: Mapping[str, float] = {}
@@ -99,7 +100,7 @@ async def train_by_turns(
             if step == config.updates or (every > 0 and step % every == 0):
                 await evaluate()
             save()
-        return result_of(folder, parts, step)
+        return collect_result(folder, parts, step)
     finally:
         await parts.collector.close()
         parts.buffer.close()
@@ -135,10 +136,10 @@ async def train_overlapping(
     too old are dropped (`max_staleness`).
     """
     states = folder.states()
-    with refusals_are_mistakes():
-        prepare(config)
+    with raise_config_errors():
+        register_own_parts(config)
         parts, actor = make_sharing_parts(
-            config, folder, model, state_step(states[-1]) if states else -1
+            config, folder, model, parse_step(states[-1]) if states else -1
         )
     run = _Run(config, folder, parts, report)
     collecting: asyncio.Task[dict[str, int]] | None = None
@@ -162,7 +163,7 @@ async def train_overlapping(
         else:
             _LOG.warning("the last checkpoint was not wholly evaluated")
         await run.save()
-        return result_of(folder, parts, run.step)
+        return collect_result(folder, parts, run.step)
     finally:
         parts.buffer.stop("the run has ended")
         if collecting is not None:
@@ -191,7 +192,7 @@ class _Run:
 
     async def update(self, collecting: asyncio.Task[dict[str, int]]) -> None:
         update = self._by_learner(self.parts.learner.next_update)
-        # Of a run that is interrupted here nobody asks what became of it.
+        # A run that is interrupted here does not await it: retrieve its error, or asyncio logs it.
         update.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         while not update.done():
             self.report_phase("learning")
@@ -206,7 +207,7 @@ class _Run:
             await self.save()
 
     async def save_what_is_left(self) -> None:
-        """A state of an ending run: also the update that was under way when it was interrupted."""
+        """Save the state of an ending run, including an update that was in progress."""
         step = await self._by_learner(self.parts.learner.whole_step)  # its turn comes after that
         if self.saved_step is None or step is None or step <= self.saved_step:
             return
@@ -227,7 +228,7 @@ class _Run:
         self.saved_step, self.saved_at = self.step, time.monotonic()
 
     def report_phase(self, phase: str) -> None:
-        evaluations = settled_evaluations(
+        evaluations = select_settled_evaluations(
             self.parts.tracker.get_evaluations(), self.config.eval_games
         )
         self.report(Progress(phase, self.step, self.config.updates, self.learned, evaluations))
@@ -239,10 +240,10 @@ class _Run:
 def make_sharing_parts(
     config: RunConfig, folder: RunFolder, model: str, resume_step: int
 ) -> tuple[Parts, VLLMActor]:
-    """All parts; engine and learner are over the same weights."""
+    """Make all parts; engine and learner share the base model's weights."""
     device = choose_device(config.engine.device)
     base, tokenizer = load_base(model, device, choose_dtype(config.engine.dtype, device))
-    trained = sharing_weights(base)
+    trained = copy_sharing_weights(base)
     actors: list[VLLMActor] = []
 
     def make(kind: type, _: str, **arguments: Any) -> Any:
@@ -269,7 +270,7 @@ RUN_ERRORS = (CollectionError, EngineError, GameError, ImportError, OSError, Run
 
 
 def start(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
-    """Run to the end, or until it fails or is interrupted; what was reached is on disk.
+    """Train to the end, or until failure or interrupt; what was reached is on disk.
 
     A run that cannot be resumed is left as it was, its configuration included.
 
@@ -327,7 +328,7 @@ def start(config: RunConfig, folder: RunFolder, model: str, report: ReportProgre
 
 def _saved_step(folder: RunFolder) -> int:
     states = folder.states()
-    return state_step(states[-1]) if states else 0
+    return parse_step(states[-1]) if states else 0
 
 
 def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
@@ -335,10 +336,8 @@ def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgr
         from unstable.run.on_ray import train_on_ray
 
         return train_on_ray(config, folder, model, report)
-    if config.mode == "overlap":
-        return asyncio.run(train_overlapping(config, folder, model, report))
-
-    return asyncio.run(train_by_turns(config, folder, model, report))
+    train = train_overlapping if config.mode == "overlap" else train_by_turns
+    return run_coroutine(train(config, folder, model, report))
 
 
 def _end_status(error: BaseException) -> Status:

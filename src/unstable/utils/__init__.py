@@ -1,1 +1,1 @@
-"""Small things that several parts need."""
+"""Shared functions, by subject."""

@@ -1,4 +1,4 @@
-"""Files that others may read at any moment: whole or not there; and those of others' folders."""
+"""Atomic writes, and safe reads of folders that may be somebody else's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from unstable.utils.logging import is_news, one_line
+from unstable.utils.logging import is_power_of_ten, summarize_error
 
 MAX_TEXT_BYTES = 16 << 20
 """Of a configuration or a status; what we write ourselves is far smaller."""
@@ -41,7 +41,7 @@ def open_data(path: Path, folder: Path) -> BinaryIO:
 
 
 def read_text(path: Path, folder: Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """The text of a file of such a folder; raises OSError as `open_data`, and ValueError."""
+    """Read a text of such a folder; raise OSError as `open_data`, or ValueError."""
     with open_data(path, folder) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -50,7 +50,7 @@ def read_text(path: Path, folder: Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def read_json(path: Path, folder: Path, max_bytes: int = MAX_TEXT_BYTES) -> Any:
-    """What a file of such a folder holds; raises OSError, or ValueError where that is no JSON."""
+    """Read JSON of such a folder; raise OSError, or ValueError where it is none."""
     try:
         return json.loads(read_text(path, folder, max_bytes))
     except RecursionError:
@@ -58,7 +58,7 @@ def read_json(path: Path, folder: Path, max_bytes: int = MAX_TEXT_BYTES) -> Any:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise OSError if a link or a special file lies in a folder that is about to be worked on."""
+    """Raise OSError if a folder to be worked on has a link or a special file."""
     for place, folders, names in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *names)):
             mode = path.lstat().st_mode
@@ -84,7 +84,7 @@ def write_whole(path: str | Path, text: str) -> None:
 
 @contextmanager
 def new_folder(path: str | Path, *, replace: bool = True) -> Iterator[Path]:
-    """A folder to fill; when the block ends it is at `path`, on disk and whole, or not at all.
+    """Yield a folder to fill; after the block it is at `path`, whole and synced, or not at all.
 
     Args:
         path: where it will be.
@@ -121,7 +121,7 @@ def sync(path: Path) -> None:
 
 
 def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
-    """Have a folder with these files, whole or not at all; others that it had are dropped."""
+    """Write a folder with these files, whole or not at all; its other files are dropped."""
     path = Path(path)
     if all((path / name).is_file() and (path / name).read_bytes() == files[name] for name in files):
         return
@@ -131,15 +131,15 @@ def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
 
 
 def to_json(value: Any) -> str:
-    """One line of strict JSON: numbers that are not finite become null, keys become text."""
-    return json.dumps(_strict(value), allow_nan=False)
+    """Return one line of strict JSON: numbers that are not finite become null."""
+    return json.dumps(_to_strict(value), allow_nan=False)
 
 
-def _strict(value: Any) -> Any:
+def _to_strict(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
+        return {str(key): _to_strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
+        return [_to_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -186,10 +186,10 @@ class BackgroundWriter:
             # Tolerating a full disk is the job here; the count says that something is missing.
             except Exception as error:  # noqa: BLE001
                 self.failures += 1
-                if is_news(self.failures):
+                if is_power_of_ten(self.failures):
                     _LOG.warning(
                         "%s: %d writes have failed, the last one: %s",
-                        self.name, self.failures, one_line(error),
+                        self.name, self.failures, summarize_error(error),
                     )  # fmt: skip
             finally:
                 self._queue.task_done()

@@ -19,7 +19,7 @@ MAX_BYTES, OLDER_FILES = 10_000_000, 5
 def setup_logger(
     name: str, log_dir: str | Path, level: int = logging.INFO, to_console: bool = False
 ) -> logging.Logger:
-    """Have what this package logs in this process written to `<log_dir>/<name>.log`.
+    """Write this package's log of this process to `<log_dir>/<name>.log`.
 
     Asked again for the same file, it changes nothing. A folder that is on another machine gets no
     file. With `to_console`, warnings also go to standard error.
@@ -44,7 +44,7 @@ def setup_logger(
 
 @contextmanager
 def logging_to(name: str, log_dir: str | Path) -> Iterator[Callable[[], None]]:
-    """The same for as long as this block lasts, warnings on standard error too.
+    """Log to a file for as long as the block lasts, warnings on standard error too.
 
     Yields:
         A function: what is logged before it is called is written then, or never.
@@ -72,7 +72,7 @@ def logging_to(name: str, log_dir: str | Path) -> Iterator[Callable[[], None]]:
 
 
 def quiet_transformers() -> None:
-    """No progress bars of transformers: they would break ours, and logs."""
+    """Disable progress bars of transformers, which would break ours."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -85,7 +85,7 @@ REORDERING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068
 
 
 def printable(text: str) -> str:
-    """The text without control characters: a model that writes escape codes moves no cursor."""
+    """Remove control characters, so that no escape code of a model moves the cursor."""
     if text.isprintable():
         return text
     return "".join(
@@ -98,16 +98,16 @@ def _is_control(c: str) -> bool:
 
 
 def print_plainly(text: str) -> None:
-    """A line on standard error, for programs that other programs start."""
+    """Print a line on standard error, for programs that other programs start."""
     print(printable(text), file=sys.stderr, flush=True)  # noqa: T201 - this is a command's output
 
 
-def one_line(error: BaseException) -> str:
-    """An error in a few words; those that come from Ray have a page."""
+def summarize_error(error: BaseException) -> str:
+    """Return an error in one line; those of Ray have a page."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[-1]}"
 
 
-def is_news(number: int) -> bool:
-    """Whether the so-manieth of the same kind is worth a line: the 1st, the 10th, the 100th..."""
+def is_power_of_ten(number: int) -> bool:
+    """Return whether to log the nth event of a kind: the 1st, the 10th, the 100th..."""
     return str(number).rstrip("0") == "1"

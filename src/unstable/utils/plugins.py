@@ -1,4 +1,4 @@
-"""Parts of your own, named in a configuration: `my_module:MyClass`; and their options."""
+"""The user's own parts, named in a configuration as `my_module:MyClass`, and their options."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NAME = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 
 
 def is_own_part(name: str) -> bool:
-    """Whether this names something in a module that is here; models also have colons in names."""
+    """Return whether this names an installed module's part; models also have colons in names."""
     match = _NAME.fullmatch(name)
     return match is not None and _is_module(match["module"])
 
 
 def could_be_own_part(name: str, folders: Iterable[str]) -> bool:
-    """Whether this names something in a module that is installed, or in one of these folders.
+    """Return whether this names a part of a module, installed or in one of these folders.
 
     Nothing is imported, unlike by `is_own_part`.
     """
@@ -36,7 +36,7 @@ def could_be_own_part(name: str, folders: Iterable[str]) -> bool:
 
 
 def load_part(name: str) -> Any:
-    """What `my_module:name` names.
+    """Import what `my_module:name` names.
 
     Raises:
         ValueError: there is no such module, or nothing of that name in it.
@@ -57,28 +57,28 @@ def load_part(name: str) -> Any:
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import modules for what they register; raises ValueError if one is not there."""
+    """Import modules that register parts; raise ValueError if one is missing."""
     for module in modules:
         if not _is_module(module):
             raise ValueError(f"plugins: no module {module!r}")
         importlib.import_module(module)
 
 
-def search_in(folders: Iterable[str]) -> None:
-    """Let modules of one's own be found there, after all that is installed."""
+def add_to_path(folders: Iterable[str]) -> None:
+    """Search these folders for modules, after all that is installed."""
     sys.path.extend(folder for folder in folders if folder not in sys.path)
 
 
 def make_part(kind: Callable[..., Any], options: Mapping[str, Any], where: str) -> Any:
-    """Make a part with options whose names and types are checked first.
+    """Make a part, after checking the names and types of its options.
 
     Raises:
         ValueError: with `where`, and each option that is wrong.
     """
-    return kind(**checked_options(kind, options, where))
+    return kind(**check_options(kind, options, where))
 
 
-def checked_options(
+def check_options(
     kind: Callable[..., Any], options: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
     types, takes_any = _parameters(kind)
@@ -108,7 +108,7 @@ def _validate(value: Any, annotation: Any) -> Any:
 
 
 def _parameters(kind: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
-    """The types of what it takes by name, and whether it takes any other name too."""
+    """Return the types of what it takes by name, and whether it takes any other name too."""
     try:
         hints = get_type_hints(kind.__init__ if inspect.isclass(kind) else kind)
     except (NameError, TypeError):  # of names that are for type checkers alone

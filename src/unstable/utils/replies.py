@@ -1,4 +1,4 @@
-"""What another server replies: of bounded length, or no reply at all."""
+"""Bounds the length of replies of other servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNREADABLE = (
 
 
 class ReplyTooLong(httpx2.RemoteProtocolError):
-    """A reply was longer than any answer can be."""
+    """A reply is longer than any answer can be."""
 
 
 async def limit_reply(response: httpx2.Response) -> None:

@@ -1,4 +1,4 @@
-"""Prompts: an observation of a game in the chat markup of a model; and the move in its answer.
+"""Prompt templates, and the extraction of moves from answers.
 
 The markup comes from the tokenizer's own chat template where it has one. Written-out markup is the
 fallback for base models whose tokenizer has none.
@@ -45,7 +45,7 @@ class Template:
     def messages(self, observation: str, num_players: int = 2) -> list[Message]:
         instruction = self.instruction
         if instruction is None:
-            instruction = instruction_for(num_players)
+            instruction = choose_instruction(num_players)
         if self.as_system and instruction:
             return [
                 {"role": "system", "content": instruction},
@@ -55,7 +55,7 @@ class Template:
         return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
-def instruction_for(num_players: int) -> str:
+def choose_instruction(num_players: int) -> str:
     if num_players == 1:
         return SINGLE_PLAYER
     return PLAY.format(kind="two-player zero-sum" if num_players == 2 else f"{num_players}-player")
@@ -75,7 +75,7 @@ models trained on a game's positions. `raw` is none of them: the observation wit
 
 
 def format_prompt(key: str, observation: str, tokenizer: Any = None, num_players: int = 2) -> str:
-    """The text a model is given.
+    """Return the text a model is given.
 
     Args:
         key: one of TEMPLATES, or `raw`.
@@ -90,10 +90,10 @@ def format_prompt(key: str, observation: str, tokenizer: Any = None, num_players
     return _append_opening(_render(template, messages, tokenizer), template)
 
 
-def following_ids(
+def continue_prompt_ids(
     key: str, observation: str, tokenizer: Any, before: Sequence[int], *, stopped: bool
 ) -> list[int]:
-    """The prompt of a player's next turn, for templates with `history`.
+    """Return the prompt of a player's next turn, for templates with `history`.
 
     Args:
         key: one of TEMPLATES.
@@ -124,7 +124,7 @@ _MARK = "\N{SECTION SIGN}turn\N{SECTION SIGN}"
 def _render(
     template: Template, messages: list[Message], tokenizer: Any, *, answer: bool = True
 ) -> str:
-    """Messages in markup, and the beginning of the answer."""
+    """Render messages in markup, with the beginning of the answer."""
     if not (template.chat_template or getattr(tokenizer, "chat_template", None)):
         return _apply_markup(template.markup, messages, answer=answer)
     options: dict[str, Any] = {}
@@ -144,14 +144,14 @@ def _append_opening(text: str, template: Template) -> str:
     return text if opened else f"{text}{template.opening}"
 
 
-def prompt_ids(key: str, observation: str, tokenizer: Any) -> list[int]:
-    """The same as tokens. Special tokens stand in the markup; none is added to it."""
+def tokenize_prompt(key: str, observation: str, tokenizer: Any) -> list[int]:
+    """Return the prompt as tokens; special tokens stand in the markup, none is added."""
     text = format_prompt(key, observation, tokenizer)
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def get_template(key: str) -> Template:
-    """The template; raises ValueError with the known keys."""
+    """Return the template; raise ValueError with the known keys."""
     try:
         return TEMPLATES[key]
     except KeyError:
@@ -160,7 +160,7 @@ def get_template(key: str) -> Template:
 
 
 def add_templates(templates: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register templates of one's own; raises ValueError for names that are taken."""
+    """Register the user's templates; raise ValueError for names that are taken."""
     for name, fields in templates.items():
         template = Template(**fields)
         if TEMPLATES.get(name, template) != template or name == "raw":
@@ -205,7 +205,7 @@ _LINE_BREAK = re.compile(r"\s*\n\s*")
 
 
 def extract_action(text: str, key: str = "default") -> Extraction:
-    r"""The action in an answer, by one of the ways in ACTION_EXTRACTION.
+    r"""Return the action in an answer, by one of the ways in ACTION_EXTRACTION.
 
     An answer in the wrong format is still an action, as a whole: the game decides what it is worth.
     """
@@ -218,7 +218,7 @@ def extract_action(text: str, key: str = "default") -> Extraction:
 
 
 def extraction_function(key: str) -> Callable[[str], str | Extraction]:
-    """One of ACTION_EXTRACTION, or `my_module:function`; raises ValueError if there is none."""
+    """Return one of ACTION_EXTRACTION, or `my_module:function`; raise ValueError if missing."""
     if key in ACTION_EXTRACTION:
         return ACTION_EXTRACTION[key]
     if ":" in key:
@@ -228,28 +228,28 @@ def extraction_function(key: str) -> Callable[[str], str | Extraction]:
     raise ValueError(f"action_extraction: no {key!r}; there are {known}, or my_module:function")
 
 
-def boxed(text: str) -> str:
-    r"""The content of the last closed `\boxed{...}`, in brackets unless it has some."""
-    content = last_box(text)
+def extract_boxed(text: str) -> str:
+    r"""Return the content of the last closed `\boxed{...}`, in brackets unless it has some."""
+    content = find_last_box(text)
     while (markup := _MARKUP.fullmatch(content)) is not None:
         content = markup[1].strip()
     content = _LINE_BREAK.sub(" ", content)
     return content if not content or "[" in content else f"[{content}]"
 
 
-def bracketed(text: str) -> str:
+def extract_bracketed(text: str) -> str:
     groups = _BRACKETS.findall(text)
     return _LINE_BREAK.sub(" ", groups[-1]) if groups else ""
 
 
-def bare(text: str) -> str:
-    """All of the answer, in brackets unless it has some."""
+def extract_bare(text: str) -> str:
+    """Return the whole answer, in brackets unless it has some."""
     content = text.strip()
     return content if not content or "[" in content else f"[{content}]"
 
 
-def last_box(text: str) -> str:
-    r"""What stands in the last `\boxed{...}` that is closed; braces in it may be nested.
+def find_last_box(text: str) -> str:
+    r"""Return the content of the last closed `\boxed{...}`; braces in it may be nested.
 
     One pass over the text, whatever is in it: models also write ten thousand open boxes.
     """
@@ -269,9 +269,9 @@ def last_box(text: str) -> str:
 
 
 ACTION_EXTRACTION: dict[str, Callable[[str], str | Extraction]] = {
-    "default": boxed,
-    "brackets": bracketed,
-    "bare": bare,
+    "default": extract_boxed,
+    "brackets": extract_bracketed,
+    "bare": extract_bare,
     "raw": str.strip,
 }
 """By key: a function from the answer to the action, empty where the format is wrong; or to the

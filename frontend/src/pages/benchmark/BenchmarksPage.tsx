@@ -9,7 +9,7 @@ import { benchmarkCommand, type BenchmarkForm, chosen, type Filters, tidyForm } 
 import { ago, dollars } from "../../lib/format";
 import { Card, Command, Empty, Interval, PageHeading, Problem, Status, spoken } from "../../ui/basics";
 import { ModelField, NumberField } from "../../ui/fields";
-import { Nodes, Placement, SubmitJob } from "../Scheduler";
+import { Placement } from "../Scheduler";
 
 /** Suites of prompts that were run, and a form to run one. */
 export default function BenchmarksPage() {
@@ -17,7 +17,7 @@ export default function BenchmarksPage() {
   useLive("/api/benchmarks/live", { benchmarks: [["benchmarks"]] });
   return (
     <>
-      <PageHeading title="Benchmark" />
+      <PageHeading title="Benchmarks" />
       <Problem what="Could not load the benchmarks" error={error} />
       {data?.length === 0 && <Empty title="No benchmarks yet">A suite runs one session per prompt and measures each policy against a ground truth that no agent sees. Start one below.</Empty>}
       {data && data.length > 0 && (
@@ -28,8 +28,6 @@ export default function BenchmarksPage() {
         </ul>
       )}
       <StartBenchmark />
-      <SubmitJob />
-      <Nodes />
     </>
   );
 }

@@ -5,7 +5,7 @@ import { send } from "../../api/client";
 import { selfPlayQuery, selfPlaysQuery } from "../../api/queries";
 import type { SelfPlayRun } from "../../api/types";
 import { winRateCharts } from "../../lib/curves";
-import { number, percent, roughly } from "../../lib/format";
+import { capitalized, number, percent, roughly } from "../../lib/format";
 import { playedGames } from "../../lib/games";
 import { Chart, type Line } from "../../ui/Chart";
 import { Card, Empty, Facts, Meter, NotYet, PageHeading, Problem, Scroll, Status } from "../../ui/basics";
@@ -261,8 +261,9 @@ export function Curves({ run }: { run: SelfPlayRun }) {
 
 function OneCurve({ name, values, last }: { name: string; values: readonly (number | null)[]; last: number }) {
   const x = useMemo(() => values.map((_, index) => last - values.length + 1 + index), [values, last]);
-  const lines = useMemo<Line[]>(() => [{ label: name, values, colour: 1 }], [name, values]);
-  return <Chart title={name} x={x} xLabel="update" yLabel={name.split("/").at(-1)?.replaceAll("_", " ")} lines={lines} height={170} whole />;
+  const words = name.split("/").at(-1)?.replaceAll("_", " ") ?? name;
+  const lines = useMemo<Line[]>(() => [{ label: words, values, colour: 1 }], [words, values]);
+  return <Chart title={capitalized(words)} x={x} xLabel="update" lines={lines} height={170} whole />;
 }
 
 /** The win rate of every checkpoint that was evaluated, over the updates that made it. */

@@ -31,6 +31,11 @@ export default function LabelPage() {
           Session
         </Link>
         <PageHeading title="Score the videos" tab={`Score the videos: ${session?.alias || session?.prompt || id}`} />
+        {session?.prompt && (
+          <p>
+            Prompt: <b>{session.prompt}</b>
+          </p>
+        )}
         <label className="field">
           Your name
           <input

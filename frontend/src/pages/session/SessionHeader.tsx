@@ -1,10 +1,13 @@
-import { useMutation } from "@tanstack/react-query";
-import { useState } from "react";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
 import { Link, useNavigate } from "react-router";
 import { send } from "../../api/client";
+import { bandsQuery } from "../../api/queries";
 import type { Iteration, ResumeRequest, SessionDetail, SteerRequest } from "../../api/types";
-import { dollars, duration, number, percent, roughly } from "../../lib/format";
+import { bandLines, unitOf } from "../../lib/curves";
+import { counted, dollars, duration, number, percent, roughly } from "../../lib/format";
 import { nowAndNext, PHASES } from "../../lib/phase";
+import { Chart } from "../../ui/Chart";
 import { Menu } from "../../ui/Menu";
 import { Meter, PageHeading, Problem, Status, Unchecked } from "../../ui/basics";
 import { SessionTools } from "./SessionTools";
@@ -64,9 +67,9 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
             {session.config?.max_minutes != null && ` of ${duration(session.config.max_minutes * 60)}`}
           </span>
         )}
-        {session.result && (
+        {session.result && session.model !== "builtin" && (
           <span>
-            {session.result.model_calls} model calls · {number(session.tokens)} tokens · {dollars(session.cost_usd)}
+            {counted(session.result.model_calls, "model call")} · {number(session.tokens)} tokens · {dollars(session.cost_usd)}
             {session.config?.budget_usd != null && ` of ${dollars(session.config.budget_usd)}`}
           </span>
         )}
@@ -210,7 +213,9 @@ export function Now({ session, current }: { session: SessionDetail; current: Ite
           </b>
         )}
         {withCode(nowAndNext(session))}
-        {session.phase === "training" && current?.seconds_left != null && <b> About {roughly(current.seconds_left)} of training left.</b>}
+        {session.phase === "training" && current?.seconds_left != null && (
+          <b> {finishing(current) ? "Evaluating the last checkpoint." : `About ${roughly(current.seconds_left)} of training left.`}</b>
+        )}
         {session.seconds_left != null && <> The session ends within {roughly(session.seconds_left)}, sooner if it passes.</>}
       </p>
       {session.phase === "training" &&
@@ -221,8 +226,23 @@ export function Now({ session, current }: { session: SessionDetail; current: Ite
             <span>{run.status === "running" ? percent(run.progress) : run.status}</span>
           </div>
         ))}
+      {session.phase === "training" && current && <LiveCurve session={session} current={current} />}
     </section>
   );
+}
+
+/** Whether all steps are trained, so that no time of training is left to tell. */
+function finishing(iteration: Iteration): boolean {
+  return iteration.runs.every((run) => run.progress >= 1);
+}
+
+/** The return of the runs that train now; the Training tab has the rest. */
+function LiveCurve({ session, current }: { session: SessionDetail; current: Iteration }) {
+  const { data } = useQuery(bandsQuery(session.session_id, current.iteration_id));
+  const lines = useMemo(() => bandLines(data ?? [], "episodic_return"), [data]);
+  const steps = data?.[0]?.steps;
+  if (!steps || steps.length < 2 || lines.length === 0) return null;
+  return <Chart title="Training return" x={steps} xLabel="environment steps" yLabel={unitOf("episodic_return")} lines={lines} height={150} />;
 }
 
 /** Text in which `words` between backticks are names of buttons. */

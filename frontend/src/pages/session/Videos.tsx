@@ -23,7 +23,7 @@ export function Videos({ iterations, current }: { iterations: readonly Iteration
   const there = steps(current.videos, run);
   const step = [chosenStep, current.best_step].find((each) => each != null && there.includes(each)) ?? there.at(-1) ?? 0;
   if (current.videos.length === 0) {
-    return <Empty title="No videos yet">They are recorded at each evaluation during training, unless videos are off.</Empty>;
+    return <Empty title="No videos yet">Episodes are recorded at each evaluation during training, and drawn when you open them.</Empty>;
   }
   const shown = panes(iterations, current, { by, run, label, step });
   return (

@@ -5,8 +5,8 @@ A threshold is a number, or a share of something that scales with the environmen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from typing import Literal
@@ -69,6 +69,8 @@ class Row:
 
 
 Limit = partial(Row, comparison="at_most")
+SWUNG_UP = 0.3
+"""Radians: a pole that was swung up sways more than one that begins upright."""
 
 
 @dataclass(slots=True)
@@ -113,11 +115,20 @@ class CriteriaBuilder:
 
         What went without saying and is then asked for in so many words belongs to the task.
         """
-        for row in rows:
+        for row in self._as_it_begins(rows):
             known = row.quantity in self.quantities if row.quantity else self.model.may_end_early
             if known:
                 self._add(row)
                 self.served = True
+
+    def _as_it_begins(self, rows: Sequence[Row]) -> Iterator[Row]:
+        """A pole that begins hanging cannot be up all the time: it has to get there."""
+        for row in rows:
+            if row.quantity != "pole_tilt" or not self.model.hangs:
+                yield row
+            elif row.stat == "share":
+                yield replace(row, threshold=0.5, high=SWUNG_UP)
+                yield Limit("Has the pole up at the end", "final", "pole_tilt", SWUNG_UP)
 
     def _add(self, row: Row) -> None:
         window = WHOLE if row.whole else self.window

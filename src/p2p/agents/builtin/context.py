@@ -22,7 +22,9 @@ from p2p.agents.builtin.lexicon import (
     lemmas,
 )
 
-_BETWEEN = re.compile(r"((?:(?<!\d)[.,]|[.,](?!\d)|[!?;:()\n]|\s[-\u2013\u2014]+\s)+)")
+_BETWEEN = re.compile(
+    r"((?:(?<!\d)[.,]|[.,](?!\d)|[!?;:()\n]|\s(?=and (?:i|we)\b)|\s[-\u2013\u2014]+\s)+)"
+)
 """Clauses; a stop or a comma within a number is part of it."""
 _NEED_IT = (["need", "this"], ["need", "that"], ["need", "it"])
 _WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*|\d+")

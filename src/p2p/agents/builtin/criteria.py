@@ -174,7 +174,9 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         speeds = (goal.stated("m/s") for goal in part if goal.motion in ("go", "run", "crawl"))
         builder.speed = next((speed for speed in speeds if speed), None)
         builder.travelling = bool(motions & {"go", "run", "crawl"})
-        builder.stepping = not (motions & {"hop", "jump"} or any(goal.limb for goal in part))
+        builder.stepping = not (
+            model.wheels or motions & {"hop", "jump"} or any(goal.limb for goal in part)
+        )
         for goal in sorted(part, key=lambda goal: _LATER.get(goal.motion, 0)):
             if not (manner and goal.motion in ("go", "run") and not goal.direction):
                 apply_goal(builder, goal)
@@ -350,6 +352,8 @@ def _adapted(builder: CriteriaBuilder, goal: Goal) -> Goal:
     Seen from the side, what lives in a plane goes right when it goes forward; a cart that goes to
     the right is on the right; an arm that backs off leaves what it touched.
     """
+    if goal.motion == "roll" and builder.model.wheels:
+        goal = replace(goal, motion="go")  # on its wheels
     if goal.motion not in ("go", "run", "crawl"):
         return goal
     side = goal.direction if goal.direction in ("left", "right") else ""
@@ -416,7 +420,7 @@ def training_for(parsed: Parsed, model: Morphology) -> dict[str, Any]:
         settings |= SETTINGS.get(motion, {})
     if len(parsed.parts) > 1:
         settings |= SEQUENCE
-    elif len(model.poles) > 1:
+    elif len(model.poles) > 1 and not model.hangs:
         settings["training_horizon"] = round(STARTS_SECONDS / model.spec.dt)
     elif not model.may_end_early:
         for seconds in (LOSABLE_SECONDS[motion] for motion in motions if motion in LOSABLE_SECONDS):

@@ -338,7 +338,9 @@ class _Reader:
                 self._open(Goal(motion, direction, speed, words=(phrase,)))
             else:
                 goal = self.goals[same]
-                direction, speed = goal.direction or direction, goal.speed or speed
+                sides = (g.direction for g in self.goals if g.direction in ("left", "right"))
+                direction = goal.direction or next(sides, direction)  # to the right like a crab
+                speed = goal.speed or speed
                 words_used = (*goal.words, phrase)
                 self.goals[same] = replace(goal, direction=direction, speed=speed, words=words_used)
             return last
@@ -508,6 +510,7 @@ class _Reader:
         negated, self.forbidden, self.negated = bool(self.negated), self.negated, ""
         if self.goals and self.before and self.goals[-1].words[-1:] == (self.before[-1],):
             same = self.goals[-1].motion == goal.motion and self._is_style(goal.motion)
+            same |= goal.motion in ("on_back", "on_front")  # do not flip onto your back
             negated |= same and self.goals[-1].negated  # no violent shaking
         whole = merged(pending, goal)
         self.goals.append(replace(whole, motion=goal.motion, limb=goal.limb, negated=negated))
@@ -671,10 +674,13 @@ def parse(
         illustrations += reader.illustrations
         for part in divided([with_destination(goal) for goal in reader.goals]):
             tidy = tidied(_without_mere_staying(part, unused))
+            units = {goal.amount.unit for goal in tidy if goal.amount}
+            lost = [goal.amount for goal in part if goal.amount and goal.amount.unit not in units]
+            unused += [f"{amount.value:.3g} {amount.unit}" for amount in lost]
             if parts and all(goal.negated or goal.motion in STYLES for goal in tidy):
                 parts[-1] = tidied((*parts[-1], *tidy))
                 continue
-            lasting = parts and {goal.motion for goal in parts[-1]} & HELD
+            lasting = parts and {goal.motion for goal in parts[-1]} & (HELD | {"stand"})
             if lasting and {goal.motion for goal in tidy} <= {"stand", "stop"}:
                 parts[-1] = tidied((*parts[-1], *tidy))
             else:

@@ -18,12 +18,14 @@ from p2p.agents.builtin.lexicon import ARM_WORDS, OBJECT_WORDS, TARGET_WORDS
 from p2p.config import engine_of
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import get_env_spec
+from p2p.training.model_files.facts import read_facts
+from p2p.training.model_files.store import is_model
 from p2p.training.specs.spec_text import TERMINATION_RULES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from p2p.training.env_spec import BodyEntry, EnvSpec, JointEntry, Vec3
+    from p2p.training.env_spec import BodyEntry, EnvSpec, GeomEntry, JointEntry, Vec3
 
 SETTLE_SECONDS = 2.0
 FALLEN = 0.5
@@ -41,8 +43,21 @@ LIMB_NAMES: dict[str, tuple[str, ...]] = {
     "elbow": ("lower_arm", "elbow", "forearm"),
     "head": ("head",),
     "tail": ("tail",),
+    "wheel": ("wheel", "tire", "tyre"),
 }
 """A word for a limb, and what models call it."""
+SIDE_MARKS: dict[str, tuple[str, ...]] = {
+    "l": ("left",), "r": ("right",),
+    **{a + b: (one, other)
+       for a, one in (("f", "front"), ("r", "back"), ("h", "back"), ("b", "back"))
+       for b, other in (("l", "left"), ("r", "right"))},
+    "lf": ("front", "left"), "rf": ("front", "right"), "lh": ("back", "left"),
+    "rh": ("back", "right"), "lb": ("back", "left"), "rb": ("back", "right"),
+    "fore": ("front",), "hind": ("back",), "rear": ("back",),
+}  # fmt: skip
+"""What the letters and words of a part's name say about where it is, beside the words of SIDES."""
+_ASIDE = 0.05
+"""As a share of its length: nearer to the middle, a part is on neither side."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +73,19 @@ class Morphology:
 
     @cached_property
     def root(self) -> BodyEntry | None:
-        """The body whose joints carry all the others about; None: nothing moves along."""
-        for body in self.spec.bodies[1:]:
-            if body.parent == 0 and any(
-                joint.type == "free" or (joint.type == "slide" and joint.range is None)
-                for joint in self.joints_of(body)
-            ):
-                return body
-        return None
+        """The body whose joints carry all the others about; None: nothing moves along.
+
+        What no actuator moves is not the robot but a thing about it.
+        """
+        loose = [
+            body
+            for body in self.spec.bodies[1:]
+            if body.parent == 0 and any(map(_carries_about, self.joints_of(body)))
+        ]
+        driven = {joint.body for joint in self.driven}
+        return next(
+            (b for b in loose if not driven or driven & {part.name for part in self.below(b)}), None
+        )
 
     def joints_of(self, body: BodyEntry) -> tuple[JointEntry, ...]:
         """The joints that move a body against its parent."""
@@ -116,23 +136,79 @@ class Morphology:
     @cached_property
     def driven(self) -> tuple[JointEntry, ...]:
         """The joints that actuators move."""
-        names = {action.joint for action in self.spec.actions}
+        names = {name for action in self.spec.actions for name in (action.joint, *action.moves)}
         return tuple(joint for joint in self.spec.joints if joint.name in names)
 
     @cached_property
+    def cart(self) -> JointEntry | None:
+        """The driven slide that carries poles."""
+        slides = {joint.body: joint for joint in self.driven if joint.type == "slide"}
+        return next((slides[j.parent] for j in self.spec.joints if j.parent in slides), None)
+
+    @cached_property
     def poles(self) -> tuple[JointEntry, ...]:
-        """Hinges that no actuator moves, from a sliding cart upwards: what can be balanced."""
+        """Level hinges, one on the other, that can be balanced: on a cart, or on a fixed pivot.
+
+        On a cart those that no actuator moves; on a pivot a single one, or several with an actuator
+        missing. With all of them driven it is an arm.
+        """
         if self.root is not None:
             return ()
+        carriers = {self.cart.body if self.cart else self.spec.bodies[0].name}
         chain: list[JointEntry] = []
-        carriers = {joint.body for joint in self.driven if joint.type == "slide"}
         for joint in self.spec.joints:
-            lies_flat = joint.axis is not None and abs(joint.axis[2]) < 0.5
-            passive = joint.type == "hinge" and joint not in self.driven and lies_flat
-            if passive and joint.parent in carriers:
+            level = joint.type == "hinge" and joint.axis is not None and abs(joint.axis[2]) < 0.5
+            free = joint not in self.driven if self.cart else joint.range is None
+            if level and free and joint.parent in carriers:
                 chain.append(joint)
                 carriers.add(joint.body)
-        return tuple(chain)
+        if self.cart or (len(chain) == len(self.spec.joints) and len(self.spec.actions) == 1):
+            return tuple(chain)
+        return ()
+
+    @cached_property
+    def hangs(self) -> bool:
+        """Whether its first pole begins hanging down, so that it has to be swung up."""
+        if not self.poles or not self.poles[0].start:
+            return False
+        pole = self.poles[0]
+        turned = pole.start[0] - pole.rest[0]
+        aside = float(np.cross(pole.axis or (0.0, 1.0, 0.0), pole.lever)[2])
+        return float(np.cos(turned)) * pole.lever[2] + float(np.sin(turned)) * aside < 0
+
+    @cached_property
+    def goal(self) -> BodyEntry | GeomEntry | None:
+        """What is to be reached: a body, or a shape that is fixed to the world, named for it."""
+        body = self.named(*TARGETS)
+        if body is not None:
+            return None if self.hand is None or body.id in self._carried else body
+        fixed = (geom for geom in self.spec.geoms if geom.body == self.spec.bodies[0].name)
+        return next((g for g in fixed if any(word in g.name.lower() for word in TARGETS)), None)
+
+    @cached_property
+    def _carried(self) -> frozenset[int]:
+        """The bodies that driven joints move."""
+        moved = {joint.body for joint in self.driven}
+        bodies = (body for body in self.spec.bodies[1:] if body.name in moved)
+        return frozenset(part.id for body in bodies for part in self.below(body))
+
+    @cached_property
+    def hand(self) -> BodyEntry | None:
+        """What reaches: the last body of an arm, or the root of what goes about as a whole."""
+        if self.root is not None:
+            return self.root
+        return self.spec.bodies[max(self._carried)] if self._carried else None
+
+    @cached_property
+    def turning_thing(self) -> JointEntry | None:
+        """The hinge of a thing beside an arm that is there to be turned."""
+        if self.root is not None or self.poles:
+            return None
+        passive = (j for j in self.spec.joints if j.type == "hinge" and j not in self.driven)
+        ids = {body.name: body.id for body in self.spec.bodies}
+        return next(
+            (j for j in passive if j.range is None and ids[j.body] not in self._carried), None
+        )
 
     # --- sizes ------------------------------------------------------------------------------------
 
@@ -151,6 +227,9 @@ class Morphology:
     @cached_property
     def length(self) -> float:
         """Its largest extent at rest, in metres."""
+        if self.root is None and not self.poles and all(j.type == "slide" for j in self.driven):
+            ways = [j.range[1] - j.range[0] for j in self.driven if j.range]
+            return max([float(np.max(self._extent)), *ways])
         return float(np.max(self._extent))
 
     @cached_property
@@ -171,6 +250,8 @@ class Morphology:
     @cached_property
     def height_joint(self) -> JointEntry | None:
         """The root's joint that says how high it is; None: it cannot fall."""
+        if not self.spec.gravity[2]:
+            return None
         vertical = self.root_axis("slide", 2)
         return self.free or (vertical[0] if vertical else None)
 
@@ -272,8 +353,7 @@ class Morphology:
     @cached_property
     def limb_words(self) -> dict[str, str]:
         """What the model calls its parts: each word of their names."""
-        names = (re.split(r"[^a-z]+", body.name.lower()) for body in self.spec.bodies[1:])
-        words = (word for name in names for word in name if len(word) > 2)
+        words = (word for body in self.spec.bodies[1:] for word in _words_of(body.name))
         return {word: word for word in words if word not in SIDES}
 
     @cached_property
@@ -283,8 +363,9 @@ class Morphology:
             return frozenset()
         return frozenset().union(
             ARM_WORDS if not self.poles else (),
-            TARGET_WORDS if self.named(*TARGETS) else (),
+            TARGET_WORDS if self.goal else (),
             OBJECT_WORDS if self.named(*OBJECTS) else (),
+            _words_of(self.turning_thing.body) if self.turning_thing else (),
         )
 
     def parse(self, text: str, *, remark: bool = False) -> Parsed:
@@ -292,16 +373,87 @@ class Morphology:
         return parse(text, self.limb_words, subjects=self.subjects, remark=remark)
 
     def limb(self, phrase: tuple[str, ...]) -> BodyEntry | None:
-        """The part that these words (sides, then a noun) name: the last link of the limb."""
+        """The part that these words (sides, then a noun) name: the last link of the limb.
+
+        By its name, else by where it is and what it is good for.
+        """
         if not phrase or self.root is None:
             return None
         *sides, noun = phrase
         parts = self.below(self.root)[1:]
-        for part in parts:
-            called = any(name in part.name.lower() for name in LIMB_NAMES.get(noun, (noun,)))
-            if called and all(_is_on(part, side, parts) for side in sides):
-                return part if noun in ("thigh", "shin", "elbow") else self.ends(part)[0]
-        return None
+        names = LIMB_NAMES.get(noun, (noun,))
+        called = [part for part in parts if any(name in part.name.lower() for name in names)]
+        inner = noun in ("thigh", "shin", "elbow")
+        for part in called:
+            if all(_is_on(part, side, parts) for side in sides):
+                return part if inner else self.ends(part)[0]
+        for part in called:
+            if all(side in self.sides_of(part) for side in sides):
+                return part if inner else self.ends(part)[0]
+        if called or noun not in LIMB_NAMES:
+            return None
+        wanted = {*sides}
+        return next((part for part in self._links(noun) if wanted <= {*self.sides_of(part)}), None)
+
+    def sides_of(self, part: BodyEntry) -> tuple[str, ...]:
+        """Where a part is by the marks in its name, else by its place beside the root.
+
+        Front and back are told of legs that stand in rows.
+        """
+        marks = [mark for word in _marks_of(part.name) for mark in SIDE_MARKS.get(word, (word,))]
+        sides = [mark for mark in marks if mark in SIDES]
+        ahead, aside = self._place(part)
+        near = _ASIDE * self.length
+        if not {"left", "right"} & {*sides} and abs(aside) > near:
+            sides.append("left" if aside > 0 else "right")
+        if not {"front", "back"} & {*sides} and len(self.spec.feet) != 2 and abs(ahead) > near:
+            sides.append("front" if ahead > 0 else "back")
+        return tuple(sides)
+
+    def _place(self, part: BodyEntry) -> tuple[float, float]:
+        """How far a part is ahead of the root and to its left, where episodes begin."""
+        assert self.root is not None
+        pose = usual_pose(self.spec.env_id)
+        if pose is None:
+            away = np.subtract(part.rest_position, self.root.rest_position)
+        else:
+            away = pose[0][part.id] - pose[0][self.root.id]
+        return float(away[0]), float(away[1])
+
+    def _links(self, noun: str) -> list[BodyEntry]:
+        """The links that a noun may mean, by their place on limbs that no name tells apart."""
+        assert self.root is not None
+        feet = {foot.body for foot in self.spec.feet}
+        limbs = [
+            [part for part in self.below(self.root) if end in self.below(part)][1:]
+            for end in self.ends(self.root)
+        ]
+        legs = [links for links in limbs if links and links[-1].id in feet]
+        others = [links for links in limbs if links and links[-1].id not in feet]
+        near = _ASIDE * self.length
+        middle = [links for links in others if abs(self._place(links[-1])[1]) <= near]
+        arms = [links for links in others if links not in middle]
+        behind = [links for links in middle if self._place(links[-1])[0] < -near]
+        ahead = [links for links in middle if links not in behind]
+        where = {"leg": (legs, -1), "foot": (legs, -1), "thigh": (legs, 0), "shin": (legs, -2),
+                 "arm": (arms, -1), "hand": (arms, -1), "elbow": (arms, -2),
+                 "tail": (behind, -1), "head": (ahead, -1)}  # fmt: skip
+        if noun == "wheel":
+            return list(self.wheels)
+        chosen, place = where[noun]
+        return [links[max(place, -len(links))] for links in chosen]
+
+    @cached_property
+    def wheels(self) -> tuple[BodyEntry, ...]:
+        """What it rolls on: feet on level driven hinges that turn without end."""
+        feet = {self.spec.bodies[foot.body].name for foot in self.spec.feet}
+        axles = {
+            joint.body
+            for joint in self.driven
+            if joint.type == "hinge" and joint.range is None and joint.axis
+            if joint.body in feet and abs(joint.axis[2]) < 0.5
+        }
+        return tuple(body for body in self.spec.bodies if body.name in axles)
 
     def chain(self, part: BodyEntry) -> tuple[JointEntry, ...]:
         """The joints between the root and a part, from the root on, without the root's own."""
@@ -326,9 +478,7 @@ class Morphology:
         pose = usual_pose(self.spec.env_id)
         if pose is None:
             return part.rest_position[2] - self.root.rest_position[2]
-        w, x, y, z = pose[1][part.id]
-        vertical = (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y))
-        lift = float(np.dot(vertical, self.middle(part)))
+        lift = _height_of(self.middle(part), pose[1][part.id])
         return float(pose[0][part.id, 2] - pose[0][self.root.id, 2]) + lift
 
     @cached_property
@@ -372,6 +522,30 @@ class Morphology:
         return not self.starts_lying and any(foot.body == part.id for foot in self.spec.feet)
 
 
+def _words_of(name: str) -> list[str]:
+    """The words of a part's name."""
+    return [word for word in re.split(r"[^a-z]+", name.lower()) if len(word) > 2]
+
+
+def _marks_of(name: str) -> list[str]:
+    """The words of a name in lower case, single letters among them: `FL_calf`, `leftFoot`."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def _carries_about(joint: JointEntry) -> bool:
+    """Whether a joint of a first body lets it go anywhere: no stops and no spring hold it."""
+    return joint.type == "free" or (
+        joint.type == "slide" and joint.range is None and not joint.stiffness
+    )
+
+
+def _height_of(point: Vec3, quaternion: NDArray[np.float64]) -> float:
+    """How far a point of a turned frame is above the frame's origin."""
+    w, x, y, z = quaternion
+    vertical = (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y))
+    return float(np.dot(vertical, point))
+
+
 def _is_on(part: BodyEntry, side: str, parts: tuple[BodyEntry, ...]) -> bool:
     name = part.name.lower()
     words = re.split(r"[^a-z]+", name)
@@ -398,6 +572,9 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
 
     if is_engine(engine_of(env_id)):
         return _first_pose(env_id)
+    if is_model(env_id):
+        facts = read_facts(env_id)
+        return np.array(facts.settled_xpos), np.array(facts.settled_xquat)
     with quiet_loading():
         env = gym.make(env_id)
     try:
@@ -441,6 +618,8 @@ def ends_early(env_id: str) -> bool:
 
     from p2p.training.envs.registry import quiet_loading
 
+    if is_model(env_id):
+        return read_facts(env_id).ends_early
     with quiet_loading():
         env = gym.make(env_id)
     try:

@@ -540,8 +540,12 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
 
 def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
     """Rise from lying, as far as the goal says; one that stands already stands."""
-    if builder.model.poles and goal.motion != "sit_up":
+    if builder.model.hangs:
+        builder.add(*ROWS["pole_up"])
+    elif builder.model.poles and goal.motion != "sit_up":
         _stand(builder, goal)
+    elif builder.model.height_joint is None and "tilt" in builder.quantities:
+        builder.add(*upright(0.6))
     elif "height" not in builder.quantities:
         builder.cannot.append("get up")
     elif not builder.model.starts_lying or goal.motion == "stand_up":
@@ -873,6 +877,7 @@ OPPOSITES: Mapping[str, str] = {
     "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
     "straight": "straight", "crawl": "go", "stop": "go", "lower": "raise",
     "crooked": "straight", "jerky": "smooth", "wobbly": "level", "noisy": "quiet", "sway": "level",
+    "on_back": "never_falls", "on_front": "never_falls",
     "dragging": "lifted_feet", "in_turn": "together",
     "centred": "off_centre", "off_centre": "centred", "on_left": "on_right", "on_right": "on_left",
 }  # fmt: skip

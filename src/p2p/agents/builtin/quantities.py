@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from p2p.agents.builtin.gaits import gait_codes
-from p2p.agents.builtin.morphology import OBJECTS, TARGETS, Morphology, morphology_of
+from p2p.agents.builtin.morphology import OBJECTS, Morphology, morphology_of
+from p2p.training.env_spec import BodyEntry, GeomEntry
 from p2p.training.specs.quantities import QUANTITIES
 
 if TYPE_CHECKING:
-    from p2p.training.env_spec import BodyEntry, JointEntry
+    from p2p.training.env_spec import JointEntry
 
 STEP_COLUMNS = ("obs", "action", "next_obs")
 STATE_COLUMNS = ("qpos", "qvel")
@@ -184,8 +185,16 @@ def _velocity(model: Morphology, axis: int) -> Code | None:
     if (key := ("x_velocity", "y_velocity")[axis]) in model.spec.info_keys:
         return Code(f"{{{key}}}", f"{{{key}}}") if model.free or slide else None
     if model.free:
-        return _state(model, "qvel", model.free.qvel_address + axis)
+        return _free_velocity(model, axis)
     return _signed(slide[1], _state(model, "qvel", slide[0].qvel_address)) if slide else None
+
+
+def _free_velocity(model: Morphology, axis: int) -> Code:
+    """Of a free root along an axis of the world, which the policy may see in its own frame only."""
+    assert model.free is not None
+    assert model.root is not None
+    code = _state(model, "qvel", model.free.qvel_address + axis)
+    return Code(code.reward or f"{{body_velocity}}[..., {model.root.id}, {axis}]", code.judge)
 
 
 def _travel(model: Morphology) -> Iterator[Quantity]:
@@ -260,7 +269,9 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
     if root is None:
         return
     if joint is not None:
-        climb = _state(model, "qvel", joint.qvel_address + (2 if model.free else 0))
+        climb = (
+            _free_velocity(model, 2) if model.free else _state(model, "qvel", joint.qvel_address)
+        )
         yield Quantity("height", f"height of the {root.name}", "m", _height(model), "z",
                        headroom=3.0, ceiling=model.ceiling)  # fmt: skip
         yield Quantity("climb_speed", f"upward speed of the {root.name}", "m/s", climb, "v_z")
@@ -277,12 +288,15 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
     yield from _ground(model)
     tilt = _tilt(model)
     if tilt is not None:
-        yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta")
+        # What has no weight may begin any way up, and has to feel from there which way is up.
+        yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta",
+                       full_cost=float(np.pi) if joint is None else 0.0)  # fmt: skip
 
     if model.free and model.front:
         for key, way, sign in (("front_up", "above", 1), ("front_down", "below", -1)):
-            height = _VERTICAL[2] if sign * model.front > 0 else f"-({_VERTICAL[2]})"
-            angle = _formula(f"np.arcsin(np.clip({height}, -1.0, 1.0))", *_orientation(model))
+            minus = "" if sign * model.front > 0 else "-"
+            height = _axis_height(model, 2)
+            angle = _formula(f"np.arcsin(np.clip({minus}{{}}, -1.0, 1.0))", height)
             yield Quantity(key, f"angle of the {root.name}'s front {way} the horizontal", "rad",
                            angle, r"\phi" if sign > 0 else r"-\phi")  # fmt: skip
     for way, lean in _leans(model).items():
@@ -336,10 +350,10 @@ def _nose(model: Morphology) -> Code | None:
     if not model.is_long or not (model.free or hinge):
         return None
     if model.free:
-        return _formula(f"np.arcsin(np.clip({_VERTICAL[0]}, -1.0, 1.0))", *_orientation(model))
-    sine = "np.sin({})" if hinge and hinge[1] < 0 else "-np.sin({})"
+        return _formula("np.arcsin(np.clip({}, -1.0, 1.0))", _axis_height(model, 0))
     assert hinge is not None
-    return _formula(f"np.arcsin({sine})", _state(model, "qpos", hinge[0].qpos_address))
+    sine = _signed(-hinge[1], _wave(model, "sin", hinge[0].qpos_address))
+    return _formula("np.arcsin({})", sine)
 
 
 def _height(model: Morphology) -> Code:
@@ -358,14 +372,30 @@ def _tilt(model: Morphology) -> Code | None:
     if model.free:
         if model.up == (0.0, 0.0, 1.0):  # by half the angle: near 1 a cosine is blind in float32
             half = "np.arcsin(np.clip(np.hypot({1}, {2}), 0.0, 1.0))"
-            return _formula(f"2 * {half}", *_orientation(model))
+            tilt = _formula(f"2 * {half}", *_orientation(model))
+            if tilt.reward is not None:
+                return tilt
         axis = int(np.argmax(np.abs(model.up)))
-        cosine = _VERTICAL[axis] if model.up[axis] > 0 else f"-({_VERTICAL[axis]})"
-        return _formula(f"np.arccos(np.clip({cosine}, -1.0, 1.0))", *_orientation(model))
+        sign = "" if model.up[axis] > 0 else "-"
+        return _formula(f"np.arccos(np.clip({sign}{{}}, -1.0, 1.0))", _axis_height(model, axis))
     hinge = model.root_axis("hinge", 1) or model.root_axis("hinge", 0)
     if hinge is None:
         return None
-    return _formula("np.arccos(np.cos({}))", _state(model, "qpos", hinge[0].qpos_address))
+    return _formula("np.arccos({})", _wave(model, "cos", hinge[0].qpos_address))
+
+
+def _wave(model: Morphology, function: str, address: int) -> Code:
+    """The sine or the cosine of an angle, which may be observed instead of the angle."""
+    code = _formula(f"np.{function}({{}})", _state(model, "qpos", address))
+    return Code(code.reward or _observed(model, f"{function}(qpos[{address}])"), code.judge)
+
+
+def _axis_height(model: Morphology, axis: int) -> Code:
+    """How far one of a free root's own axes points up, -1 to 1."""
+    assert model.root is not None
+    code = _formula(f"({_VERTICAL[axis]})", *_orientation(model))
+    seen = _observed(model, f"xmat[{model.root.id}, {6 + axis}]")
+    return Code(code.reward or seen, code.judge)
 
 
 def _orientation(model: Morphology) -> list[Code]:
@@ -401,6 +431,14 @@ def _rotation(model: Morphology) -> Iterator[Quantity]:
 
 def _arm_rotation(model: Morphology) -> Iterator[Quantity]:
     """How fast an arm on a base turns about the vertical."""
+    if (wheel := model.turning_thing) is not None and wheel.axis:
+        # Seen from above, or from the front, where x points to the right.
+        way = wheel.axis[2] or -wheel.axis[1]
+        rate = _state(model, "qvel", wheel.qvel_address)
+        for (key, words), sign in zip(_TURNS[2], (way, -way), strict=True):
+            yield Quantity(key, f"{words} of the {wheel.body}", "rad/s", _signed(sign, rate),
+                           r"\dot q")  # fmt: skip
+        return
     hinge = next(
         (j for j in model.driven if j.type == "hinge" and j.axis and abs(j.axis[2]) > 0.99), None
     )
@@ -417,9 +455,9 @@ def _yaw_rate(model: Morphology) -> Code:
     assert model.free is not None
     first = model.free.qvel_address + 3
     rates = [_state(model, "qvel", first + axis) for axis in range(3)]
-    heights = (f"({height})" for height in _VERTICAL)
-    form = " + ".join(f"{height} * {{{4 + axis}}}" for axis, height in enumerate(heights))
-    return _formula(f"({form})", *_orientation(model), *rates)
+    heights = [_axis_height(model, axis) for axis in range(3)]
+    form = " + ".join(f"{{{axis}}} * {{{3 + axis}}}" for axis in range(3))
+    return _formula(f"({form})", *heights, *rates)
 
 
 def _angle_per_step(model: Morphology, address: int) -> Code:
@@ -439,18 +477,24 @@ def _angle_per_step(model: Morphology, address: int) -> Code:
 
 
 def _poles(model: Morphology) -> Iterator[Quantity]:
-    cart = next((joint for joint in model.driven if joint.type == "slide"), None)
-    if not model.poles or cart is None:
+    if not model.poles:
         return
     angles = [_state(model, "qpos", pole.qpos_address) for pole in model.poles]
     tilt = _formula("np.abs({})", angles[0])
-    if len(angles) > 1 or tilt.reward is None:
+    phases = [_phase(pole) for pole in model.poles]
+    if len(angles) > 1 or tilt.reward is None or any(phases):
         # The angle of a pole is against the one below it.
-        sums = (" + ".join(a.judge for a in angles[:end]) for end in range(1, len(angles) + 1))
-        judge = ", ".join(f"np.abs({total})" for total in sums)
-        tilt = Code(_pole_tilt(model), f"np.max([{judge}], axis=0)")
-    yield Quantity("pole_tilt", "lean of the pole that leans most", "rad", tilt,
-                   r"\|\theta\|")  # fmt: skip
+        sums = (" + ".join(a.judge for a in angles[: k + 1]) for k in range(len(angles)))
+        leans = [
+            f"np.arccos(np.clip(np.cos({total} + {phase:.6g}), -1.0, 1.0))"
+            for total, phase in zip(sums, phases, strict=True)
+        ]
+        tilt = Code(_pole_tilt(model), f"np.max([{', '.join(leans)}], axis=0)")
+    yield Quantity("pole_tilt", "lean of the pole that leans most", "rad", tilt, r"\|\theta\|",
+                   full_cost=0.0, span=float(np.pi) if model.hangs else None)  # fmt: skip
+    cart = model.cart
+    if cart is None:
+        return
     offset = _formula("np.abs({})", _state(model, "qpos", cart.qpos_address))
     speed = _formula("np.abs({})", _state(model, "qvel", cart.qvel_address))
     yield Quantity("cart_offset", "distance of the cart from the middle", "m", offset, r"\|x\|")
@@ -459,6 +503,13 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
     for side, sign, symbol in (("right", 1.0, ""), ("left", -1.0, "-")):
         yield Quantity(f"cart_{side}", f"offset of the cart to the {side}", "m",
                        _signed(sign, place), f"{symbol}x")  # fmt: skip
+
+
+def _phase(pole: JointEntry) -> float:
+    """How far a pole is from upright in its resting pose, in the sense of its joint."""
+    aside = float(np.cross(pole.axis or (0.0, 1.0, 0.0), pole.lever)[2])
+    angle = float(np.arctan2(-aside, pole.lever[2])) if any(pole.lever) else 0.0
+    return 0.0 if abs(angle) < 1e-6 else angle - pole.rest[0]
 
 
 def _pole_tilt(model: Morphology) -> str | None:
@@ -474,19 +525,17 @@ def _pole_tilt(model: Morphology) -> str | None:
             return None
         sums = f"({sine} * {c} + {cosine} * {s})", f"({cosine} * {c} - {sine} * {s})"
         sine, cosine = sums if number else (s, c)
-        leans.append(f"np.arccos(np.clip({cosine}, -1.0, 1.0))")
+        up = cosine
+        if phase := _phase(pole):
+            up = f"({np.cos(phase):.6g} * {cosine} - {np.sin(phase):.6g} * {sine})"
+        leans.append(f"np.arccos(np.clip({up}, -1.0, 1.0))")
     return leans[0] if len(leans) == 1 else f"np.max([{', '.join(leans)}], axis=0)"
 
 
 def _targets(model: Morphology) -> Iterator[Quantity]:
     """Distances to what is to be reached or pushed."""
-    goal = model.named(*TARGETS)
-    thing = model.named(*OBJECTS)
-    driven = [body for body in model.spec.bodies[1:]
-              if any(joint.body == body.name for joint in model.driven)]  # fmt: skip
-    carried = {part.id for body in driven for part in model.below(body)}
-    hand = model.spec.bodies[max(carried)] if carried else None
-    if goal is None or hand is None or goal.id in carried:
+    goal, thing, hand = model.goal, model.named(*OBJECTS), model.hand
+    if goal is None or hand is None:
         return
     yield _distance(model, "target_distance", thing or hand, goal)
     if thing is not None:
@@ -495,7 +544,7 @@ def _targets(model: Morphology) -> Iterator[Quantity]:
         code = f"np.linalg.norm({place} - {{body_position}}[:1][..., {thing.id}, :], axis=-1)"
         yield Quantity("object_drift", f"distance of the {thing.name} from where it began", "m",
                        Code(None, code), "d_0", episode_only=True)  # fmt: skip
-    else:
+    elif isinstance(goal, BodyEntry):
         yield from _orbits(model, hand, goal)
 
 
@@ -510,10 +559,14 @@ def _gap(model: Morphology, a: BodyEntry, b: BodyEntry, axis: int) -> str | None
     )
 
 
-def _distance(model: Morphology, key: str, a: BodyEntry, b: BodyEntry) -> Quantity:
-    gaps = [gap for axis in range(3) if (gap := _gap(model, a, b, axis))]
+def _distance(model: Morphology, key: str, a: BodyEntry, b: BodyEntry | GeomEntry) -> Quantity:
+    gaps: list[str] = []
+    there = f"np.array({list(b.position)})" if isinstance(b, GeomEntry) else ""
+    if isinstance(b, BodyEntry):
+        gaps = [gap for axis in range(3) if (gap := _gap(model, a, b, axis))]
+        there = f"{{body_position}}[..., {b.id}, :]"
     squares = " + ".join(f"{gap} ** 2" for gap in gaps)
-    ends = (f"{{body_position}}[..., {end.id}, :]" for end in (a, b))
+    ends = (f"{{body_position}}[..., {a.id}, :]", there)
     judge = f"np.linalg.norm({' - '.join(ends)}, axis=-1)"
     code = Code(f"np.sqrt({squares})" if gaps else None, judge)
     # A hand that is elsewhere pushes nothing.
@@ -575,7 +628,7 @@ def _limbs(model: Morphology) -> Iterator[Quantity]:
 
 def _strides(model: Morphology) -> Iterator[Quantity]:
     """How far the left leg is ahead of the right one, and which side moves least."""
-    for left, right, _ in _mirrored(model):
+    for left, right, _ in _mirrored(model) if len(model.spec.feet) <= 2 else ():
         body = next(body for body in model.spec.bodies if body.name == left.body)
         lateral = left.axis[1] if left.axis else 0.0
         if abs(lateral) > 0.7 and any(model.rests_on(end) for end in model.ends(body)):

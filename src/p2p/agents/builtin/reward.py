@@ -223,7 +223,7 @@ def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) 
     What counts as a fall is read off the hard criteria that ask it to be up nearly all the time.
     """
     model, quantities = morphology_of(recipe.env_id), quantities_of(recipe.env_id)
-    if model.starts_lying:
+    if model.starts_lying or model.height_joint is None:
         return recipe
     bounds: dict[str, Fall] = {}
     up: set[str] = set()
@@ -423,7 +423,8 @@ def _bounded_shape(
         return "swing", {"target": 1.2 * low, "scale": 1.5 * threshold}
     if high is not None:
         leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
-        return "under", {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
+        scale = max(1.5 * abs(high), quantity.full_cost if leans else 0.0)
+        return "under", {"target": 0.0 if leans else 0.9 * high, "scale": scale}
     return "over", {"target": 1.15 * low, "scale": abs(low)}
 
 

@@ -49,7 +49,7 @@ class Backend(ABC):
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """What goes wrong is said with the node's name."""
+        """Raise what goes wrong as BackendError, with the node's name."""
         try:
             yield
         except (LaunchError, TransferError, OSError, ValueError) as error:
@@ -65,7 +65,7 @@ class Backend(ABC):
         async def start() -> RunStatus:
             launch = Launch(launch_id=f"{spec.run_id}.1", spec=spec, runs_dir=self.runs_dir)
             try:
-                return await self.start(launch, secret_values(spec.secrets))
+                return await self.start(launch, read_secrets(spec.secrets))
             finally:
                 await self.close()
 
@@ -77,7 +77,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def status(self, launch: Launch) -> RunStatus:
-        """What has become of it; also renews its lease where there is one."""
+        """The status of a launch; also renews its lease where there is one."""
 
     @abstractmethod
     async def cancel(self, launch: Launch) -> None:
@@ -85,10 +85,10 @@ class Backend(ABC):
 
     @abstractmethod
     async def check(self) -> str:
-        """What the place is, in a line; raises BackendError if it cannot be used."""
+        """Describe the node in a line; raises BackendError if it cannot be used."""
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
-        """What it wrote to standard output and error, from this byte on."""
+        """The output of a launch, from this byte on."""
         with self.errors():
             return await asyncio.to_thread(self.folder(launch).read_log, offset)
 
@@ -96,13 +96,13 @@ class Backend(ABC):
         """Bring what is new in its folder to the scheduler's runs folder."""
 
     async def release(self, launch: Launch) -> None:  # noqa: B027
-        """Its end is noted, and all of it is here: remove what is there of it.
+        """Remove the files of a launch whose end is noted and whose results are here.
 
         That it was there is kept for a long while: nothing that asks late starts it again.
         """
 
     async def close(self) -> None:  # noqa: B027
-        """Let go of connections; runs go on."""
+        """Close connections; runs go on."""
 
 
 BACKENDS: Mapping[BackendName, tuple[str, str]] = {
@@ -126,8 +126,8 @@ def make_backend(node: NodeConfig, scheduler_dir: Path) -> Backend:
     return backend
 
 
-def secret_values(names: Iterable[str]) -> dict[str, str]:
-    """Those of the variables that are set, in the environment or a `.env` file; kept nowhere."""
+def read_secrets(names: Iterable[str]) -> dict[str, str]:
+    """The values of the variables that are set, in the environment or a `.env` file."""
     settings = get_settings()
     values: dict[str, str] = {}
     for name in names:
@@ -140,7 +140,7 @@ def secret_values(names: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def described(node: NodeConfig, machine: Mapping[str, Any]) -> str:
+def describe_node(node: NodeConfig, machine: Mapping[str, Any]) -> str:
     """A machine in a line; raises BackendError if it has less than the node is said to have."""
     line = f"{machine['cores']} cores, {machine['gpus']} GPUs, Python {machine['python']}"
     if machine["cores"] < node.cores or machine["gpus"] < node.gpus:

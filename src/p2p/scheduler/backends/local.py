@@ -6,9 +6,9 @@ import asyncio
 import sys
 from collections.abc import Mapping
 
-from p2p.scheduler.backends import Backend, described
+from p2p.scheduler.backends import Backend, describe_node
 from p2p.scheduler.launch import RunStatus, launch_file
-from p2p.scheduler.machine import machine
+from p2p.scheduler.node import describe_machine
 from p2p.scheduler.records import Launch
 
 
@@ -31,4 +31,4 @@ class LocalBackend(Backend):
             await asyncio.to_thread(self.folder(launch).cancel)
 
     async def check(self) -> str:
-        return described(self.node, machine())
+        return describe_node(self.node, describe_machine())

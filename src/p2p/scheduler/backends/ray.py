@@ -214,7 +214,7 @@ class RayBackend(Backend):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _call(self, launch: Launch, method: str, /, *arguments: Any, **named: Any) -> Any:
-        """What a method of the launch's actor returns; raises ActorGone and ActorBusy."""
+        """Call a method of the launch's actor; raises ActorGone and ActorBusy."""
         return await self._ask("call", launch.launch_id, method, arguments, named)
 
     async def _send(self, launch: Launch, below: str = "") -> None:

@@ -48,7 +48,7 @@ class ActorBusy(ClusterError):
 
 
 class LaunchActor:
-    """One launch on its node: holds its resources, starts it, copies.
+    """A launch on its node: holds its resources, starts it, copies files.
 
     Ray is given this class as it is written here, with all it needs: nothing but the standard
     library may be imported until `install` has brought our package. The program runs beside the
@@ -94,12 +94,12 @@ class LaunchActor:
         return True
 
     def status(self) -> dict[str, Any]:
-        """What has become of it."""
+        """The status of the launch."""
         self.asked = time.monotonic()
         return asdict(self._folder().status()) if self.installed else {"state": "absent"}
 
     def do(self, operation: str, **arguments: Any) -> Any:
-        """One of the operations of `p2p.scheduler.node` on the launch."""
+        """Perform an operation of `p2p.scheduler.node` on the launch."""
         from p2p.scheduler.node import perform
 
         self.asked = time.monotonic()
@@ -160,7 +160,7 @@ class RayCluster:
         ).remote(launch_id, *self._actor_arguments)
 
     def call(self, launch_id: str, method: str, arguments: Any, named: Mapping[str, Any]) -> Any:
-        """What a method of an actor returns, or one of its operations."""
+        """Call a method of an actor, or one of its operations."""
         ray = self._connected()
         errors, timeout = ray.exceptions, TIMEOUTS.get(method, ANSWER_S)
         try:
@@ -192,7 +192,7 @@ class RayCluster:
             raise ClusterError(_first_line(error)) from None
 
     def resources(self) -> dict[str, Any]:
-        """What the cluster has."""
+        """The version, nodes, cores and GPUs of the cluster."""
         ray = self._connected()
         total = ray.cluster_resources()
         return {

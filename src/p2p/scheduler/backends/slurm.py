@@ -81,7 +81,7 @@ class SlurmJob:
 
 
 def read_queue(text: str) -> dict[str, SlurmJob]:
-    """What squeue wrote, by names of jobs; of several with one name, the one that got furthest."""
+    """Read the output of squeue by job name; of equal names, the job that got furthest."""
     jobs: dict[str, SlurmJob] = {}
     for line in text.splitlines():
         name, job_id, state, reason = line.split("|", 3)
@@ -158,7 +158,7 @@ class SLURMBackend(Backend):
         return await self.status(launch)
 
     def _options(self, spec: RunSpec) -> list[str]:
-        """What its job asks Slurm for."""
+        """The options of sbatch for a run."""
         options = [f"--cpus-per-task={spec.cores}"]
         if spec.gpus:
             options.append(f"--gpus-per-node={spec.gpus}")
@@ -200,9 +200,9 @@ class SLURMBackend(Backend):
             return await self._status(self.folder(launch))
 
     async def _status(self, folder: LaunchFolder) -> RunStatus:
-        """What the launch's folder and the queue say."""
+        """The status of a launch by its folder and the queue."""
         if (end := folder.read_end()) is not None:
-            return await self._if_by_hand(folder, end) or end
+            return await self._check_scancel(folder, end) or end
         note = files.load_object(folder.path / NOTE)
         if note is None:
             return RunStatus("absent")
@@ -215,9 +215,9 @@ class SLURMBackend(Backend):
             return RunStatus("waiting", message=f"{job}{waits}")
         if job is None and "job_id" not in note and folder.read_claim() is None:
             return RunStatus("absent")
-        return self._after_the_job(folder, job)
+        return self._status_after_job(folder, job)
 
-    async def _if_by_hand(self, folder: LaunchFolder, end: RunStatus) -> RunStatus | None:
+    async def _check_scancel(self, folder: LaunchFolder, end: RunStatus) -> RunStatus | None:
         """The end of a job that a person ended with scancel, who does not want it back.
 
         What ended the supervisor is known as long as the job is in the queue, some minutes.
@@ -227,7 +227,7 @@ class SLURMBackend(Backend):
             return None
         return folder.write_end(replace(end, state="cancelled", message=f"{job}, by scancel"))
 
-    def _after_the_job(self, folder: LaunchFolder, job: SlurmJob | None) -> RunStatus:
+    def _status_after_job(self, folder: LaunchFolder, job: SlurmJob | None) -> RunStatus:
         """The job is over; its folder has the last word, or will have it in a moment."""
         if (end := folder.read_end()) is not None:
             return end
@@ -279,7 +279,7 @@ class SLURMBackend(Backend):
         )
 
     async def _job_of(self, folder: LaunchFolder, *, at_once: bool = False) -> SlurmJob | None:
-        """Its job; `at_once`: as it is now, not a moment ago. None long after its end."""
+        """The job of a launch; None long after its end. `at_once`: not from the last look."""
         note = files.load_object(folder.path / NOTE)
         if note is None:
             return None

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from p2p.scheduler import transfer
-from p2p.scheduler.backends import Backend, BackendError, described
+from p2p.scheduler.backends import Backend, BackendError, describe_node
 from p2p.scheduler.launch import GRACE_S, RunStatus, launch_file
 from p2p.scheduler.package import build_package, package_folder
 from p2p.scheduler.records import Launch, NodeConfig
@@ -85,7 +85,7 @@ _UNREACHED = re.compile(
 
 
 class Output(NamedTuple):
-    """What a command left."""
+    """The result of a command."""
 
     code: int
     text: str
@@ -119,18 +119,18 @@ class SSHBackend(Backend):
             if status.state != "absent":
                 return status  # what its folder there holds is newer than ours
             async with self._commands:
-                await transfer.send(self._shell, launch.folder, self._there(launch))
+                await transfer.send(self._shell, launch.folder, self._remote_folder(launch))
             runs_dir, python = self.folder(launch).runs_dir, self.python
             file = launch_file(launch.spec, runs_dir, python, lease_s=self.node.lease_s)
             fields = {"file": asdict(file), "secrets": secrets, "python": python}
             return RunStatus(**await call("start", launch_id=launch_id, **fields))
 
     async def status(self, launch: Launch) -> RunStatus:
-        """Its status; lost once the node must have ended it by itself."""
+        """The status of a launch; lost once the node must have ended it by itself."""
         try:
             async with self._asking:
                 with self.errors():
-                    status = await self._look(launch.launch_id)
+                    status = await self._ask_statuses(launch.launch_id)
         except BackendError as error:
             silence = self._silence(launch)
             if silence < self._longest_silence:
@@ -142,7 +142,7 @@ class SSHBackend(Backend):
         self._answered[launch.launch_id] = self._asked_at
         return status
 
-    async def _look(self, launch_id: str) -> RunStatus:
+    async def _ask_statuses(self, launch_id: str) -> RunStatus:
         """Ask after this launch, and after all others that run there, unless it was just done."""
         if launch_id not in self._statuses or time.monotonic() - self._asked_at > FRESH_S:
             asked_at = time.monotonic()
@@ -181,7 +181,7 @@ class SSHBackend(Backend):
     async def collect(self, launch: Launch) -> None:
         with self.errors():
             async with self._commands:
-                await transfer.collect(self._shell, self._there(launch), launch.folder)
+                await transfer.collect(self._shell, self._remote_folder(launch), launch.folder)
 
     async def release(self, launch: Launch) -> None:
         with self.errors():
@@ -199,7 +199,7 @@ class SSHBackend(Backend):
             )
         if not machine["rsync"]:
             raise self._error(f"there is no rsync: {transfer.INSTALL_RSYNC}")
-        return described(self.node, machine)
+        return describe_node(self.node, machine)
 
     async def close(self) -> None:
         with suppress(OSError, TimeoutError):
@@ -207,7 +207,7 @@ class SSHBackend(Backend):
                 await self._execute("-O", "exit", str(self.node.host))
 
     async def call(self, operation: str, **arguments: Any) -> Any:
-        """What one of the node's operations returns."""
+        """Perform one of the node's operations and return its result."""
         folder = str(package_folder(self.base, (await asyncio.to_thread(build_package)).digest))
         words = ["-c", PROGRAM, folder, str(self.base), operation]
         text = json.dumps(arguments).encode()
@@ -217,7 +217,7 @@ class SSHBackend(Backend):
                 await self._install()
                 output = await self._run_python(words, text)
         if output.code:
-            raise self._no_program(output)
+            raise self._start_error(output)
         try:
             answer = json.loads(output.text.strip().rpartition("\n")[2])
             if "error" in answer:
@@ -234,9 +234,9 @@ class SSHBackend(Backend):
             words = ["-c", UNPACK, str(self.base), package.digest, name]
             output = await self._run_python(words, package.data)
             if output.code:
-                raise self._no_program(output)
+                raise self._start_error(output)
 
-    def _no_program(self, output: Output) -> BackendError:
+    def _start_error(self, output: Output) -> BackendError:
         return self._error(
             f"our program does not start with {self.python} (exit status {output.code}). "
             f"{output.complaint[-1500:]}\nThere must be a Python 3.11 or newer with "
@@ -249,7 +249,7 @@ class SSHBackend(Backend):
     def _shell(self) -> str:
         return f"ssh -F {self._own}/config"
 
-    def _there(self, launch: Launch) -> str:
+    def _remote_folder(self, launch: Launch) -> str:
         """The folder of a run, as rsync names it."""
         host = str(self.node.host)
         folder = self.folder(launch).runs_dir / launch.spec.folder
@@ -283,9 +283,9 @@ class SSHBackend(Backend):
                 output = await self._execute(str(self.node.host), command, text=text)
         except TimeoutError:
             await self.close()
-            raise self._broken(f"no answer for {REQUEST_S:g} s") from None
+            raise self._connection_error(f"no answer for {REQUEST_S:g} s") from None
         if output.code == SSH_FAILED or output.code < 0:
-            raise self._explain(output.complaint)
+            raise self._explain_failure(output.complaint)
         return output
 
     async def _execute(self, *words: str, text: bytes = b"") -> Output:
@@ -316,7 +316,7 @@ class SSHBackend(Backend):
         except transfer.TransferError as error:
             text = str(error)
             cut = re.search(r"with code (255|12|30|10):", text)
-            raise (self._explain(text) if cut else self._error(text)) from error
+            raise (self._explain_failure(text) if cut else self._error(text)) from error
         except (OSError, ValueError, TypeError) as error:
             raise self._error(str(error).strip() or type(error).__name__) from error
 
@@ -324,7 +324,7 @@ class SSHBackend(Backend):
         where = f"{self.node.host}:{self.node.port}"
         return BackendError(f"node {self.node.node_id} ({where}): {text}")
 
-    def _broken(self, reason: str) -> BackendError:
+    def _connection_error(self, reason: str) -> BackendError:
         return self._error(
             f"the connection broke ({reason}); its runs go on, and are found again when it is back"
         )
@@ -337,7 +337,7 @@ class SSHBackend(Backend):
             f"{self.known_hosts}"
         )
 
-    def _explain(self, complaint: str) -> BackendError:
+    def _explain_failure(self, complaint: str) -> BackendError:
         """Why ssh did not get through, and what to do."""
         lines = complaint.splitlines()
         last = lines[-1].strip() if lines else "it said nothing"
@@ -353,4 +353,4 @@ class SSHBackend(Backend):
             )
         if _UNREACHED.search(complaint):
             return self._error(f"it cannot be reached ({last}); is it up?")
-        return self._broken(last)
+        return self._connection_error(last)

@@ -19,6 +19,7 @@ from p2p import files
 from p2p.config import ConfigurationError
 from p2p.contracts import PolicyMetadata
 from p2p.sandbox import LIBRARIES_BYTES, Sandbox, gpu, read_arrays, read_message, run_worker
+from p2p.settings import get_settings
 from p2p.training.engines.table import (
     Installed,
     check_supported,
@@ -30,6 +31,7 @@ from p2p.training.engines.table import (
 )
 from p2p.training.env_spec import EnvSpec
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
+from p2p.training.model_files.store import folder_of, is_model
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode
 
 if TYPE_CHECKING:
@@ -109,18 +111,23 @@ class Surroundings:
         )
 
 
-def surroundings(engine: str, folder: Path, device: str = "auto") -> Surroundings:
-    """For a process of this engine that writes to `folder`; of MuJoCo there is nothing special.
+def surroundings(config: TrainConfig, folder: Path) -> Surroundings:
+    """For a process that makes this configuration's environments and writes to `folder`.
 
-    `device` is TrainConfig's: the GPU is opened to it where there is one, unless it is the CPU.
+    The GPU is opened to an engine where there is one, unless the device is the CPU. A model file's
+    environment can be read there.
 
     Compiled kernels are linked into the folder, file by file: Warp adds files to folders that are
     there already (`lto`). What the process compiles itself stays there, because a reward may have
     had a hand in it. Raises EngineMissing.
     """
+    engine = config.engine
+    if is_model(config.env_id):
+        variables = {"P2P_MODELS_DIR": str(get_settings().models_dir)}
+        return Surroundings(readable=(folder_of(config.env_id),), env=variables)
     if not is_engine(engine):
         return Surroundings()
-    return _surroundings(engine, installed(engine), engine_folder(engine), folder, device)
+    return _surroundings(engine, installed(engine), engine_folder(engine), folder, config.device)
 
 
 def _surroundings(

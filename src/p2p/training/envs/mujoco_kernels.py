@@ -6,95 +6,21 @@ sums are taken in Gymnasium's order and precision, so that results agree bit for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
+from p2p.training.envs.kernel import Kernel, Outcome
+from p2p.training.envs.model_env import ModelKernel
+from p2p.training.model_files.store import ENTRY_POINT
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
     from p2p.training.envs.batched_env import F64, Array, Bools
 
-Outcome = tuple["F64", "Bools | None", "dict[str, Array]"]
-"""Reward, terminated (None: this environment never terminates) and info of a transition."""
-
-
-class EpisodeStarts:
-    """Draws the first state of episodes by an environment's own reset_model(), without physics.
-
-    The environment's set_state() and _get_obs() are replaced for it: the batch takes the state.
-    """
-
-    def __init__(self, env: Any) -> None:
-        self._env = env
-        self._state: tuple[F64, F64] | None = None
-        env.set_state = self._keep
-        env._get_obs = lambda: None  # noqa: SLF001
-
-    def draw(self, rng: np.random.Generator) -> tuple[F64, F64]:
-        """The qpos and qvel of a new episode."""
-        self._env.np_random = rng
-        self._env.reset_model()
-        if self._state is None:
-            raise RuntimeError(f"{type(self._env).__name__}.reset_model() did not set a state")
-        state, self._state = self._state, None
-        return state
-
-    def _keep(self, qpos: F64, qvel: F64) -> None:
-        self._state = (np.array(qpos), np.array(qvel))
-
-
-class Kernel:
-    """The part all environments share; a subclass per environment adds its own."""
-
-    derived: ClassVar[tuple[str, ...]] = ()
-    """MjData fields beside the state that observation, info or reward read.
-
-    ``cfrc_ext`` among them needs a RowEngine: a batch does not compute it.
-    """
-    positions: ClassVar[tuple[str, ...]] = ()
-    """What reset() reports beside the observation: names of POSITIONS, in order."""
-    height: ClassVar[int] = 2
-    """Where qpos holds it."""
-
-    def __init__(self, env: Any) -> None:
-        self.model = env.model
-        self.parameters: Mapping[str, Any] = {k: v for k, v in vars(env).items() if k[0] == "_"}
-        self.dt = float(env.dt)
-        self.init_qpos: F64 = env.init_qpos.copy()
-        self.before: F64 = np.zeros((0, 0))
-        """What the next transition compares with, a row each."""
-        self.after: F64 = self.before
-        """The same of the state that transition() has judged."""
-
-    def bind(self, motion: F64, ctrl: F64, fields: dict[str, Array]) -> None:
-        """Take live views of an engine's arrays, a row for each environment."""
-        self.motion, self.ctrl, self.field = motion, ctrl, fields
-        self.qpos, self.qvel = self.motion[:, : self.model.nq], self.motion[:, self.model.nq :]
-        self.before = self.after = np.zeros((len(motion), 0))
-        self.flat: dict[str, Array] = {
-            name: array.reshape(len(array), array[0].size) for name, array in self.field.items()
-        }
-
-    def landmark(self) -> F64:
-        """What a transition compares before and after, of the present state: a new array."""
-        return self.before
-
-    def observe(self) -> F64:
-        """The observations of all rows, as a new array."""
-        raise NotImplementedError
-
-    def transition(self, action: Array) -> Outcome:
-        """Judge the transition that led to the present state, and set ``after``."""
-        raise NotImplementedError
-
-    def reset_info(self) -> dict[str, Array]:
-        """What reset() reports beside the observation, for all rows."""
-        return {name: POSITIONS[name](self) for name in self.positions}
-
-
-POSITIONS: dict[str, Callable[[Kernel], Array]] = {
+POSITIONS: dict[str, Callable[[Locomotion], Array]] = {
     "x_position": lambda kernel: kernel.qpos[:, 0].copy(),
     "y_position": lambda kernel: kernel.qpos[:, 1].copy(),
     "distance_from_origin": lambda kernel: norm(kernel.qpos[:, :2].copy()),
@@ -110,6 +36,9 @@ class Locomotion(Kernel):
     """Forward velocity less costs, with a bonus for survival where health is defined."""
 
     positions: ClassVar[tuple[str, ...]] = ("x_position",)
+    """What every step reports of the state: names of POSITIONS, in order."""
+    height: ClassVar[int] = 2
+    """Where qpos holds it."""
     axes: ClassVar[int] = 1
     """How many coordinates are the place in the world."""
     terms: ClassVar[tuple[str, ...]] = ("reward_forward", "reward_ctrl")
@@ -124,6 +53,10 @@ class Locomotion(Kernel):
     def health_bounds(self) -> tuple[int, F64, F64] | None:
         """Open bounds on healthy motion, from this column on; None: health is not defined."""
         return None
+
+    def reset_info(self) -> dict[str, Array]:
+        """What the state tells, for all rows."""
+        return {name: POSITIONS[name](self) for name in self.positions}
 
     def landmark(self) -> F64:
         return self.qpos[:, : self.axes].copy()
@@ -442,6 +375,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "reacher_v5:ReacherEnv": Reacher,
     "swimmer_v5:SwimmerEnv": Swimmer,
     "walker2d_v5:Walker2dEnv": Walker2d,
+    ENTRY_POINT: ModelKernel,
 }
 """By the class that Gymnasium registers for the environment."""
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from p2p.settings import get_settings
+from p2p.training.model_files.store import is_model, register
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,8 @@ def registered(env_id: str, known: Iterable[str] | None = None) -> EnvSpec:
     """
     import gymnasium as gym
 
+    if is_model(env_id):
+        register(env_id)
     module, _, name = env_id.rpartition(":")
     if module:
         _import(module, env_id)

@@ -24,6 +24,8 @@ from p2p.training.env_spec import (
     Vec3,
 )
 from p2p.training.envs.registry import quiet_loading
+from p2p.training.model_files.facts import read_facts
+from p2p.training.model_files.store import is_model
 from p2p.training.simulator import UnsupportedEnvironmentError
 from p2p.training.specs.observation_layout import (
     StateLibrary,
@@ -31,7 +33,7 @@ from p2p.training.specs.observation_layout import (
     read_layout,
     real_samples,
 )
-from p2p.training.specs.quantities import Robot, entries_of, of_state
+from p2p.training.specs.quantities import Robot, entries_of, of_state, pulled_dofs
 from p2p.training.specs.spec_text import direction, info_meaning, summary, termination_text, turn
 from p2p.training.video.scene import choose_camera
 
@@ -55,6 +57,8 @@ class MujocoBackend:
     engine_name = "mujoco"
 
     def read_spec(self, env_id: str) -> EnvSpec:
+        if is_model(env_id):
+            return read_facts(env_id).spec
         with ExitStack() as opened:
             with quiet_loading():
                 env: Any = opened.enter_context(closing(gym.make(env_id)))
@@ -129,7 +133,7 @@ class ModelFacts:
         self.robot = robot
         self.rest = mujoco.MjData(model)
         mujoco.mj_forward(model, self.rest)
-        self.joints = tuple(_read_joint(model, self.rest, i) for i in range(model.njnt))
+        self.joints = tuple(_read_joint(model, self.rest, robot.qpos, i) for i in range(model.njnt))
         self.bodies, self.geoms = _read_bodies(model, self.rest), _read_geoms(model)
         self.library = StateLibrary(model, self.joints, self.bodies, self.geoms)
 
@@ -177,7 +181,7 @@ class ModelFacts:
             healthy_ranges=healthy_ranges,
             termination=termination,
             total_mass=float(model.body_mass.sum()),
-            gravity=_vec3(model.opt.gravity),
+            gravity=_vec3(model.opt.gravity * self.robot.has_weight),
             fluid=(float(model.opt.density), float(model.opt.viscosity)),
             uses_quaternion_orientation=free is not None,
             z_height_qpos_idx=free.qpos_address + 2
@@ -254,7 +258,9 @@ def _hinge_sign(axis: Vec3, lever: NDArray[np.float64], body: str, *, root: bool
     return f"positive swings {body} towards {direction(swing.tolist())}"
 
 
-def _read_joint(model: mujoco.MjModel, rest: mujoco.MjData, i: int) -> JointEntry:
+def _read_joint(
+    model: mujoco.MjModel, rest: mujoco.MjData, start: NDArray[np.float64], i: int
+) -> JointEntry:
     kind = JOINT_TYPES[int(model.jnt_type[i])]
     owner = int(model.jnt_bodyid[i])
     parent = int(model.body_parentid[owner])
@@ -262,6 +268,7 @@ def _read_joint(model: mujoco.MjModel, rest: mujoco.MjData, i: int) -> JointEntr
     qpos, qvel = int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i])
     axis = _vec3(rest.xaxis[i]) if kind in ("slide", "hinge") else None
     height_offset: float | None = None
+    lever = rest.subtree_com[owner] - rest.xanchor[i]
     if kind == "free":
         sign = f"moves {body} freely in the world; quaternion (w, x, y, z) is (1, 0, 0, 0) unturned"
     elif axis is None:
@@ -271,7 +278,6 @@ def _read_joint(model: mujoco.MjModel, rest: mujoco.MjData, i: int) -> JointEntr
         if axis == (0.0, 0.0, 1.0):
             height_offset = round(float(rest.xpos[owner, 2] - rest.qpos[qpos]), 9)
     else:
-        lever = rest.subtree_com[owner] - rest.xanchor[i]
         with_slides = int(model.body_jntnum[owner]) > 1 and parent == 0
         sign = _hinge_sign(axis, lever, body, root=with_slides)
     low, high = (float(v) for v in model.jnt_range[i])
@@ -286,6 +292,8 @@ def _read_joint(model: mujoco.MjModel, rest: mujoco.MjData, i: int) -> JointEntr
         range=(low, high) if model.jnt_limited[i] else None,
         unit={"slide": "m", "hinge": "rad"}.get(kind, ""),
         rest=tuple(float(v) for v in rest.qpos[qpos : qpos + QPOS_SIZE[kind]]),
+        start=tuple(float(v) for v in start[qpos : qpos + QPOS_SIZE[kind]]),
+        lever=_vec3(lever),
         qpos_address=qpos,
         qpos_size=QPOS_SIZE[kind],
         qvel_address=qvel,
@@ -356,6 +364,9 @@ def read_action(
         index=i,
         name=model.actuator(i).name or (joint.name if joint else f"actuator{i}"),
         joint=joint.name if joint else None,
+        moves=tuple(
+            dict.fromkeys(joints[model.dof_jntid[dof]].name for dof in pulled_dofs(model)[i])
+        ),
         kind=kind,
         low=bounds[0],
         high=bounds[1],

@@ -175,6 +175,18 @@ def _sizes(model: mujoco.MjModel, geom: int) -> tuple[list[float], list[float], 
     return radii, halves, [0.0] * 3
 
 
+def pulled_dofs(model: mujoco.MjModel) -> list[list[int]]:
+    """Of each actuator: the degrees of freedom on which it has a lever, however it pulls."""
+    data = mujoco.MjData(model)
+    mujoco.mj_fwdPosition(model, data)
+    rows = [
+        slice(int(first), int(first + count))
+        for first, count in zip(data.moment_rowadr, data.moment_rownnz, strict=True)
+    ]
+    levers, dofs = np.abs(data.actuator_moment), data.moment_colind
+    return [dofs[row][levers[row] > _NEXT_TO_NOTHING].tolist() for row in rows]
+
+
 @dataclass(frozen=True)
 class Robot:
     """What of a model the quantities are about; read off the model alone."""
@@ -196,13 +208,19 @@ class Robot:
 
     @cached_property
     def root(self) -> int | None:
-        """The body whose own joints carry the robot through the world; None: its base is fixed."""
+        """The body whose own joints carry the robot through the world; None: its base is fixed.
+
+        What no actuator moves is not the robot but a thing about it.
+        """
         model = self.model
+        pulled = [int(model.dof_bodyid[dof]) for dofs in pulled_dofs(model) for dof in dofs]
+        trees = {int(model.body_rootid[body]) for body in pulled}
         slide, free = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_FREE
         for joint in range(model.njnt):
             body, kind = int(model.jnt_bodyid[joint]), int(model.jnt_type[joint])
-            moves = kind == free or (kind == slide and not model.jnt_limited[joint])
-            if moves and model.body_parentid[body] == 0:
+            loose = not model.jnt_limited[joint] and not model.jnt_stiffness[joint]
+            moves = kind == free or (kind == slide and loose)
+            if moves and model.body_parentid[body] == 0 and (body in trees or not trees):
                 return body
         return None
 
@@ -213,10 +231,16 @@ class Robot:
         start = int(model.body_jntadr[self.root]) if self.root is not None else -1
         return start >= 0 and int(model.jnt_type[start]) == mujoco.mjtJoint.mjJNT_FREE
 
+    @property
+    def has_weight(self) -> bool:
+        """Whether anything pulls it down."""
+        off = int(self.model.opt.disableflags) & int(mujoco.mjtDisableBit.mjDSBL_GRAVITY)
+        return not off and float(self.model.opt.gravity[2]) < 0
+
     @cached_property
     def falls(self) -> bool:
-        """Whether the root can move up and down."""
-        if self.root is None:
+        """Whether the root can move up and down, and would come down by itself."""
+        if self.root is None or not self.has_weight:
             return False
         start, count = self.model.body_jntadr[self.root], self.model.body_jntnum[self.root]
         axes = self.model.jnt_axis[start : start + count]

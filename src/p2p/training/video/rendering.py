@@ -1,4 +1,4 @@
-"""Videos of recorded episodes, made by a process of their own.
+"""Videos of recorded episodes, made when they are wanted, by a process of their own.
 
 The parent hands over jobs (environment, trajectory file, output) and continues; `python -m
 p2p.training.video.rendering` draws the recorded states. No reward code is loaded anywhere here. A
@@ -21,17 +21,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from p2p.contracts import ROLLOUT_LABELS, Record
+from p2p import files
+from p2p.contracts import Record
+from p2p.records.folder import EVALUATION_VIDEO
 from p2p.records.iteration_record import IterationRecord
 from p2p.settings import get_settings
 from p2p.training.envs.registry import own_folders
 from p2p.training.video.playback import partial_path
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command, start_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,6 +166,8 @@ def _installed(package: str) -> bool:
     return (info / f"{package}.list").exists() or any(info.glob(f"{package}:*.list"))
 
 
+NICENESS, LOWEST = 5, 19
+"""Of what draws: where somebody waits for it, and where nobody does."""
 SECONDS_PER_JOB = 300.0
 """Default limit. An episode of 50 s takes about 40 s on one busy core."""
 
@@ -203,7 +207,9 @@ _JOBS: TypeAdapter[tuple[RenderJob, ...]] = TypeAdapter(tuple[RenderJob, ...])
 class RenderProcess:
     """Jobs being rendered. Ask for outcomes at any time; in the end there is one per job."""
 
-    def __init__(self, jobs: Sequence[RenderJob], time_limit: float) -> None:
+    def __init__(
+        self, jobs: Sequence[RenderJob], time_limit: float, niceness: int = NICENESS
+    ) -> None:
         self.jobs = tuple(
             job.model_copy(
                 update={"trajectory": job.trajectory.absolute(), "output": job.output.absolute()}
@@ -211,7 +217,7 @@ class RenderProcess:
             for job in jobs
         )
         self._deadline = time.monotonic() + time_limit
-        self._limit = time_limit
+        self._limit, self._niceness = time_limit, niceness
         self._ended = ""  # why it ended, when it was not on its own
         self._process: subprocess.Popen[bytes] | None = None
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -223,20 +229,18 @@ class RenderProcess:
             self._process = self._start(support.backend)
 
     def _start(self, backend: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            python_command("p2p.training.video.rendering", str(self._limit)),
-            env=from_anywhere(
-                {
-                    **drawing_environment(backend, os.environ),
-                    "PYTHONPATH": _import_path(),
-                    "P2P_ENGINES_DIR": str(get_settings().engines_dir),  # where their models lie
-                }
-            ),
-            cwd=NEUTRAL,
+        process = start_program(
+            python_command("p2p.training.video.rendering", str(self._limit), str(self._niceness)),
+            {
+                **drawing_environment(backend, os.environ),
+                "PYTHONPATH": _import_path(),
+                # Where models of engines and of files lie.
+                "P2P_ENGINES_DIR": str(get_settings().engines_dir),
+                "P2P_MODELS_DIR": str(get_settings().models_dir),
+            },
+            self._output,
+            errors=self._errors,
             stdin=subprocess.PIPE,
-            stdout=self._output,
-            stderr=self._errors,
-            start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
         )
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it died at once; wait() says of what
@@ -298,9 +302,9 @@ def render_async(jobs: Sequence[RenderJob], time_limit: float | None = None) -> 
     return RenderProcess(jobs, limit)
 
 
-def render(job: RenderJob, time_limit: float | None = None) -> RenderOutcome:
+def render(job: RenderJob, niceness: int = NICENESS) -> RenderOutcome:
     """Make one video and wait for it; an interrupt ends its process, too."""
-    process = render_async([job], time_limit)
+    process = RenderProcess([job], SECONDS_PER_JOB, niceness)
     try:
         return process.wait()[0]
     except BaseException:
@@ -356,7 +360,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         # Ends this process even in a hung driver and with the parent gone.
         signal.alarm(int(float(sys.argv[1])) + 5)
-    os.nice(5)  # training goes first
+    os.nice(int(sys.argv[2]) if len(sys.argv) > 2 else NICENESS)  # training goes first
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # drivers print where they like; stdout carries outcomes only
     with tempfile.TemporaryDirectory() as scratch:
@@ -383,72 +387,39 @@ def _attempt(job: RenderJob) -> RenderOutcome:
 
 
 SHOWN_SECONDS = 20.0
-"""Of an episode, in the videos of a run: drawing in software is the dearest part of an evaluation.
+"""Of an episode, in the videos of a run: drawing in software costs more than playing it.
 A sequence that was asked for begins in the first ten seconds and ends in the last ten."""
 
 
-class RenderQueue:
-    """Renders what is added in the background; leaving the block early cancels the rest.
+class VideoError(Exception):
+    """A video cannot be drawn; the message says why."""
 
-    One process draws while training runs, so that videos never take more than one core from it.
+
+def draw_video(path: Path, niceness: int = NICENESS) -> Path:
+    """Draw a run's `videos/eval_<step>_<label>.mp4` from its recorded states, unless it is there.
+
+    Raises VideoError where that episode is not recorded or cannot be drawn. Several callers may ask
+    for the same video: one draws it, and the others wait.
     """
-
-    def __init__(self, record: IterationRecord, env_id: str, *, enabled: bool) -> None:
-        self.record = record
-        self.env_id = env_id
-        self.enabled = enabled
-        self._waiting: list[RenderJob] = []
-        self._running: list[RenderProcess] = []
-        self._asked: set[Path] = set()
-        self._problems: dict[str, None] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._waiting.clear()
-        for process in self._running:
-            process.cancel()
-
-    def add(self, step: int, labels: Sequence[str] = ROLLOUT_LABELS) -> None:
-        """Render these episodes of a checkpoint, as far as they are recorded and not asked for."""
-        for label in labels:
-            trajectory = self.record.trajectory_file(step, label)
-            output = self.record.videos_dir / f"eval_{step}_{label}.mp4"
-            asked = output in self._asked or output.exists()
-            if self.enabled and trajectory.exists() and not asked:
-                self._asked.add(output)
-                self._waiting.append(
-                    RenderJob(
-                        env_id=self.env_id,
-                        trajectory=trajectory,
-                        output=output,
-                        max_seconds=SHOWN_SECONDS,
-                    )
-                )
-        self.advance()
-
-    def advance(self, at_once: int = 1) -> None:
-        """Start what waits if fewer processes draw than may; called every now and then."""
-        for process in [process for process in self._running if not process.running()]:
-            self._running.remove(process)
-            for outcome in process.outcomes():
-                if not outcome.ok:
-                    self._problems[f"no video: {outcome.error}"] = None
-        free = at_once - len(self._running)
-        if self._waiting and free > 0:
-            self.record.videos_dir.mkdir(parents=True, exist_ok=True)
-            shares = [self._waiting[i::free] for i in range(free)]
-            self._running += [render_async(share) for share in shares if share]
-            self._waiting = []
-
-    def finish(self) -> list[str]:
-        """Draw the rest on all cores; what could not be rendered, each reason once."""
-        while self._running or self._waiting:
-            self.advance(at_once=len(os.sched_getaffinity(0)))
-            if self._running:
-                self._running[0].wait()
-        return list(self._problems)
+    if path.is_file():
+        return path
+    run, name = IterationRecord(path.parent.parent), EVALUATION_VIDEO.fullmatch(path.name)
+    config = run.config.read()
+    trajectory = run.trajectory_file(int(name[1]), name[2]) if name else None
+    if config is None or trajectory is None or not files.is_data(trajectory):
+        raise VideoError(f"{path.name}: no such episode is recorded")
+    job = RenderJob(
+        env_id=config.env_id, trajectory=trajectory, output=path, max_seconds=SHOWN_SECONDS
+    )
+    try:
+        files.refuse_links(run.path)
+        with files.locked(run.videos_dir / ".drawing.lock", patience_s=SECONDS_PER_JOB):
+            outcome = None if path.is_file() else render(job, niceness=niceness)
+    except (OSError, TimeoutError) as error:
+        raise VideoError(f"{path.name}: {error}") from error
+    if outcome is not None and not outcome.ok:
+        raise VideoError(f"{path.name}: {outcome.error}")
+    return path
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from p2p.config import engine_of
 from p2p.training.engines.facts import facts_folder
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import quiet_loading
+from p2p.training.model_files.store import folder_of, is_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -220,6 +221,8 @@ def open_model(env_id: str) -> tuple[mujoco.MjModel, dict[str, Any]]:
             raise NotRenderableError(f"{env_id}: its model has not been read yet (`p2p envs ID`)")
         with quiet_loading():
             return mujoco.MjModel.from_xml_path(str(scene)), {}
+    if is_model(env_id):
+        return mujoco.MjModel.from_binary_path(str(folder_of(env_id) / "model.mjb")), {}
     with quiet_loading():
         env = gymnasium.make(env_id)
     try:

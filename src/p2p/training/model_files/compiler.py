@@ -1,0 +1,260 @@
+"""From a model file to a RobotModel and a compiled model, in the sandbox."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import mujoco
+import numpy as np
+
+from p2p.training.model_files.record import RobotModel, RobotOptions, Servo
+from p2p.training.model_files.servos import add_servos, choose_servos
+from p2p.training.model_files.sources import ModelFileError
+from p2p.training.model_files.start import Start, choose_start, floats, is_servo
+from p2p.training.specs.quantities import Robot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from p2p.training.model_files.start import Vector
+
+STEP_SECONDS = 0.02
+EPISODE_SECONDS = 10.0
+MAX_MODEL_BYTES = 1 << 30
+MAX_SIZES = {"nq": 2_000, "nbody": 5_000, "ngeom": 20_000, "nu": 1_000, "nmeshvert": 20_000_000}
+MAX_ARENA = 512 << 20
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model with its record."""
+
+    model: mujoco.MjModel
+    record: RobotModel
+
+
+def compile_model(main: Path, source: Path, name: str, options: RobotOptions) -> Compiled:
+    """Read the model, add what it lacks, and decide what the options leave open."""
+    spec = read_spec(main)
+    floor = free = False
+    servos: tuple[Servo, ...] = ()
+    if spec is None:
+        model = read_compiled(main)
+        if options.fixed or options.base or options.servos:
+            raise ModelFileError(
+                f"{main.name} is compiled: fixed, base and servos in the TOML need the XML"
+            )
+    else:
+        free = free_base(spec, main, options)
+        remove_joints(spec, options.fixed)
+        model = compile_spec(spec, main)
+        if needs_floor(model):
+            add_floor(spec)
+            floor, model = True, compile_spec(spec, main)
+        if model.nu == 0 and model.njnt:
+            servos = choose_servos(model, options)
+            add_servos(spec, servos)
+            model = compile_spec(spec, main)
+    check_model(model, main)
+    check_names(model, options)
+    start = choose_start(model, options)
+    offset, scale = action_map(model, start)
+    skip = max(1, round((options.control_step or STEP_SECONDS) / model.opt.timestep))
+    seconds = skip * model.opt.timestep
+    robot = Robot(model, start.qpos, seconds)
+    record = RobotModel(
+        name=name,
+        main=str(main.relative_to(source)),
+        frame_skip=skip,
+        max_episode_steps=max(1, round((options.episode or EPISODE_SECONDS) / seconds)),
+        trunk=options.trunk or (None if robot.root is None else robot.body_name(robot.root)),
+        forward=options.forward,
+        parts=options.parts,
+        fixed=options.fixed,
+        ends=options.ends,
+        start=start.source,
+        start_qpos=tuple(float(x) for x in start.qpos),
+        start_noise=options.start_noise,
+        floor=floor,
+        free_base=free,
+        servos=servos,
+        action_offset=tuple(float(x) for x in offset),
+        action_scale=tuple(float(x) for x in scale),
+        observe_action=any(is_servo(model, i) for i in range(model.nu)),
+        observe_heading=options.observe_heading,
+    )
+    return Compiled(model, record)
+
+
+def compile_record(main: Path, record: RobotModel) -> mujoco.MjModel:
+    """The model as a record says, whatever would be inferred today."""
+    spec = read_spec(main)
+    if spec is None:
+        return read_compiled(main)
+    if record.free_base:
+        spec.worldbody.first_body().add_freejoint(name="base")
+    remove_joints(spec, record.fixed)
+    if record.floor:
+        add_floor(spec)
+    add_servos(spec, record.servos)
+    model = compile_spec(spec, main)
+    check_model(model, main)
+    if len(record.start_qpos) != model.nq or len(record.action_scale) != model.nu:
+        raise ModelFileError(f"{main.name} does not fit its record: another number of joints")
+    return model
+
+
+def read_spec(main: Path) -> mujoco.MjSpec | None:
+    """The model as its file has it; None of a compiled one, which cannot be changed."""
+    if main.suffix.lower() == ".mjb":
+        return None
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            spec = mujoco.MjSpec.from_file(str(main))
+    except ValueError as error:
+        raise ModelFileError(f"{main.name}: {_one_line(error)}") from None
+    # Else the base of a URDF becomes a part of the world when it is compiled.
+    spec.compiler.fusestatic = False
+    if main.suffix.lower() == ".urdf":
+        spec.strippath = False
+    return spec
+
+
+def read_compiled(main: Path) -> mujoco.MjModel:
+    try:
+        return mujoco.MjModel.from_binary_path(str(main))
+    except ValueError as error:
+        raise ModelFileError(
+            f"{main.name} is no compiled model of MuJoCo {mujoco.__version__} "
+            f"({_one_line(error)}): give the XML that it was made from"
+        ) from None
+
+
+def compile_spec(spec: mujoco.MjSpec, main: Path) -> mujoco.MjModel:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return spec.compile()
+    except ValueError as error:
+        raise ModelFileError(f"{main.name}: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def check_model(model: mujoco.MjModel, main: Path) -> None:
+    """Raise ModelFileError for what cannot be simulated, or is too large."""
+    for name, most in MAX_SIZES.items():
+        if (size := int(getattr(model, name))) > most:
+            raise ModelFileError(
+                f"{main.name}: {name} is {size:,}, over {most:,}: simplify the model"
+            )
+    if model.narena > MAX_ARENA:
+        raise ModelFileError(
+            f"{main.name}: <size memory> asks for {model.narena >> 20} MiB in every environment, "
+            f"over {MAX_ARENA >> 20}: leave it out"
+        )
+    if model.nu == 0:
+        raise ModelFileError(
+            f"{main.name} has nothing to move: add joints, or <actuator> elements to it"
+        )
+    if model.nv == 0:
+        raise ModelFileError(f"{main.name} has no joints: nothing in it can move")
+    if model.nplugin:
+        raise ModelFileError(f"{main.name}: plugins are not loaded here: take them out")
+    for name in ("body_mass", "qpos0", "geom_size", "body_pos", "actuator_gear", "jnt_range"):
+        if not np.isfinite(getattr(model, name)).all():
+            raise ModelFileError(f"{main.name}: {name} has a number that is not finite")
+    if not 1e-5 <= model.opt.timestep <= 0.1:
+        raise ModelFileError(
+            f"{main.name}: its time step is {model.opt.timestep:g} s; use 0.0005 to 0.01 in "
+            "<option timestep>"
+        )
+
+
+def check_names(model: mujoco.MjModel, options: RobotOptions) -> None:
+    """Raise ModelFileError for names in the TOML that the model does not have."""
+    bodies = [model.body(i).name for i in range(model.nbody)]
+    joints = [model.joint(i).name for i in range(model.njnt)]
+    for field, names, known in (
+        ("trunk", [options.trunk] if options.trunk else [], bodies),
+        ("parts", list(options.parts.values()), bodies),
+        ("start.joints", list(options.start.joints), joints),
+    ):
+        for name in names:
+            if name not in known:
+                raise ModelFileError(_unknown(field, name, known))
+
+
+def _unknown(field: str, name: str, known: Iterable[str]) -> str:
+    from p2p.validation import did_you_mean
+
+    hint = did_you_mean(name, known) or f"; known: {', '.join(filter(None, known))[:300]}"
+    return f"the TOML's {field}: the model has no {name!r}{hint}"
+
+
+def free_base(spec: mujoco.MjSpec, main: Path, options: RobotOptions) -> bool:
+    """Set the base free, where the options or the conventions of URDF say so.
+
+    In a URDF a base that is fixed hangs on a link without mass, by custom called `world`.
+    """
+    base = spec.worldbody.first_body()
+    if base is None or options.base == "fixed":
+        return False
+    if options.base is None:
+        from_urdf = main.suffix.lower() == ".urdf"
+        if not from_urdf or base.joints or base.name == "world" or base.mass == 0:
+            return False
+    elif base.joints:
+        raise ModelFileError("base = 'free' in the TOML: the base has joints of its own already")
+    base.add_freejoint(name="base")
+    return True
+
+
+def remove_joints(spec: mujoco.MjSpec, names: Iterable[str]) -> None:
+    """Take joints out, and the actuators that drive them."""
+    for name in names:
+        joint = spec.joint(name)
+        if joint is None:
+            known = [each.name for each in spec.joints]
+            raise ModelFileError(_unknown("fixed", name, known))
+        for actuator in list(spec.actuators):
+            if actuator.target == name:
+                spec.delete(actuator)
+        spec.delete(joint)
+
+
+def needs_floor(model: mujoco.MjModel) -> bool:
+    """Whether it would fall for ever: it can fall, and there is neither floor nor water."""
+    robot = Robot(model, np.array(model.qpos0), STEP_SECONDS)
+    terrain = (model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD).any()
+    return robot.falls and robot.ground is None and not floats(model) and not terrain
+
+
+def add_floor(spec: mujoco.MjSpec) -> None:
+    """A level plane, with the friction of MuJoCo's own default."""
+    spec.worldbody.add_geom(
+        name="added_floor",
+        type=mujoco.mjtGeom.mjGEOM_PLANE,
+        size=[0, 0, 0.05],
+        rgba=[0.5, 0.55, 0.6, 1],
+        contype=1,
+        conaffinity=1,
+        condim=3,
+    )
+    spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1])
+
+
+def action_map(model: mujoco.MjModel, start: Start) -> tuple[Vector, Vector]:
+    """Offset and scale of every actuator.
+
+    An action of 0 holds a servo's start; of others it is the middle of the range.
+    """
+    limited = model.actuator_ctrllimited.astype(bool)[:, None]
+    low, high = np.where(limited, model.actuator_ctrlrange, [[-1.0, 1.0]]).T
+    servos = np.array([is_servo(model, i) for i in range(model.nu)], dtype=bool)
+    offset = np.where(servos, start.ctrl, (low + high) / 2)
+    return offset, np.maximum(high - offset, offset - low)

@@ -1,0 +1,148 @@
+"""Reading a model's facts off its live environment, in the sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mujoco
+
+from p2p.training.env_spec import ActionEntry, EnvSpec, ObservationEntry
+from p2p.training.envs.model_env import ModelEnv
+from p2p.training.model_files.facts import ModelFacts
+from p2p.training.model_files.trial import try_model
+from p2p.training.specs.mujoco_backend import ModelFacts as SpecReader
+from p2p.training.specs.mujoco_backend import MujocoBackend, read_action
+from p2p.training.specs.quantities import Robot
+
+if TYPE_CHECKING:
+    from p2p.training.envs.batched_env import F64
+    from p2p.training.envs.model_env import ObservationLayout
+    from p2p.training.model_files.record import RobotModel
+    from p2p.training.specs.observation_layout import StateLibrary
+
+SETTLE_SECONDS = 3.0
+
+
+def observe_facts(folder: Path) -> ModelFacts:
+    """Read everything off the model in this folder."""
+    env = ModelEnv(str(folder))
+    try:
+        spec = read_spec(env)
+        xpos, xquat, stands = settle(env)
+        ends_early = terminates(env)
+        doubts = try_model(env)
+    finally:
+        env.close()  # type: ignore[no-untyped-call]
+    return ModelFacts(
+        mujoco=mujoco.__version__,
+        spec=spec,
+        settled_xpos=tuple(map(tuple, xpos.tolist())),
+        settled_xquat=tuple(map(tuple, xquat.tolist())),
+        ends_early=ends_early,
+        doubts=doubts,
+        stands=stands,
+    )
+
+
+def settle(env: ModelEnv) -> tuple[F64, F64, bool]:
+    """Poses of all bodies after some seconds of zero actions, or the first ones if it falls."""
+    env.reset(seed=0)
+    root = Robot.of(env).root
+    data = env.data
+    first = data.xpos.copy(), data.xquat.copy()
+    up = data.xmat[root, 8] if root else 1.0
+    still = 0 * env.action_space.sample()
+    for _ in range(int(SETTLE_SECONDS / env.dt)):
+        env.step(still)
+    fell = root is not None and bool(abs(data.xmat[root, 8] - up) > 0.3)
+    return (*first, False) if fell else (data.xpos.copy(), data.xquat.copy(), True)
+
+
+def terminates(env: ModelEnv) -> bool:
+    """Whether random actions end an episode within some seconds."""
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    steps = range(int(SETTLE_SECONDS / env.dt))
+    return any(env.step(env.action_space.sample())[2] for _ in steps)
+
+
+def read_spec(env: ModelEnv) -> EnvSpec:
+    """The environment's EnvSpec, without its id."""
+    record, reader = env.record, SpecReader(Robot.of(env))
+    actions = tuple(
+        _scaled(read_action(env.model, i, reader.joints, (-1.0, 1.0)), record, i)
+        for i in range(env.model.nu)
+    )
+    return reader.spec(
+        env_id="",
+        name=record.name,
+        engine=MujocoBackend.engine_name,
+        observation=_observation(env.layout, reader.library),
+        actions=actions,
+        camera={},
+        info_keys={},
+        frame_skip=record.frame_skip,
+        max_episode_steps=record.max_episode_steps,
+        terminate_when_unhealthy=None,
+        healthy_ranges={},
+        termination=termination(record),
+    )
+
+
+def termination(record: RobotModel) -> str:
+    """In words: what ends an episode."""
+    rules = []
+    low, high = record.ends.height or (None, None)
+    if low is not None:
+        rules.append(f"the height of {record.trunk} is {low:g} m or less")
+    if high is not None:
+        rules.append(f"the height of {record.trunk} is {high:g} m or more")
+    if record.ends.tilt is not None:
+        rules.append(f"{record.trunk} leans {record.ends.tilt:g} rad from its start")
+    return f"ends when {' or '.join(rules)}" if rules else "never ends before its horizon"
+
+
+def _scaled(entry: ActionEntry, record: RobotModel, i: int) -> ActionEntry:
+    """The action of [-1, 1], instead of the actuator's own control."""
+    offset, scale = record.action_offset[i], record.action_scale[i]
+    if (offset, scale) == (0.0, 1.0):
+        return entry
+    if entry.kind in ("torque", "force"):
+        text = entry.description.replace(" per 1.0", " per 1.0 of control")
+        text += f"; control = {offset:.4g} + {scale:.4g} * action"
+    else:
+        text = f"{entry.description}; target = {offset:.4g} + {scale:.4g} * action"
+    return entry.model_copy(update={"gear": entry.gear * scale, "description": text})
+
+
+def _observation(layout: ObservationLayout, library: StateLibrary) -> tuple[ObservationEntry, ...]:
+    known = {number.source: number for number in library.quantities}
+    entries = []
+    for i, (source, words) in enumerate(layout.sources()):
+        if source in known:
+            entries.append(ObservationEntry(index=i, **known[source]._asdict()))
+            continue
+        name, unit, text = _describe(source, words)
+        entries.append(
+            ObservationEntry(index=i, name=name, source=source, unit=unit, description=text)
+        )
+    return tuple(entries)
+
+
+def _describe(source: str, words: str) -> tuple[str, str, str]:
+    """Name, unit and description of what is no field of MjData."""
+    kind, _, axis = words.rpartition(" ")
+    match kind:
+        case "up":
+            return f"up_{axis}", "", f"the world's upward direction in the trunk's frame, {axis}"
+        case "velocity":
+            text = f"the trunk's velocity along its own {axis} axis"
+            return f"own_velocity_{axis}", "m/s", text
+        case "heading":
+            return f"heading_{axis}", "", f"the trunk's own x axis in the world, {axis}"
+        case "object place":
+            return f"{source}", "m", f"where the object is from the trunk, along its own {axis}"
+        case "object velocity":
+            return f"{source}", "m/s", f"the object's velocity along the trunk's own {axis}"
+    return source, "", "the action before, clipped to [-1, 1]"

@@ -1,0 +1,203 @@
+"""Environments from model files: MJCF in this folder, read in the sandbox."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+
+from p2p.config import ConfigurationError, EnvOptions
+from p2p.settings import get_settings
+from p2p.training.env_spec import get_env_spec
+from p2p.training.envs.registry import make_single
+from p2p.training.model_files.adoption import adopt, restore
+from p2p.training.model_files.description import as_toml
+from p2p.training.model_files.facts import read_facts
+from p2p.training.model_files.store import copy_into, read_record
+from p2p.training.vec_env import MujocoVecEnv, is_fast
+
+WALKER = """<mujoco model="small walker">
+  <include file="parts/ground.xml"/>
+  <option timestep="0.005"/>
+  <worldbody>
+    <body name="torso" pos="0 0 1">
+      <joint name="rootz" type="slide" axis="0 0 1"/>
+      <joint name="rootx" type="slide" axis="1 0 0"/>
+      <joint name="rooty" type="hinge" axis="0 1 0"/>
+      <geom type="capsule" size="0.05 0.2"/>
+      <body name="left_leg" pos="0 0.1 -0.2">
+        <joint name="left_hip" type="hinge" axis="0 1 0" range="-60 60"/>
+        <geom type="capsule" size="0.04" fromto="0 0 0 0 0 -0.4"/>
+      </body>
+      <body name="right_leg" pos="0 -0.1 -0.2">
+        <joint name="right_hip" type="hinge" axis="0 1 0" range="-60 60"/>
+        <geom type="capsule" size="0.04" fromto="0 0 0 0 0 -0.4"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor joint="left_hip" gear="20" ctrlrange="-1 1"/>
+    <position joint="right_hip" kp="30" ctrlrange="-0.5 1"/>
+  </actuator>
+</mujoco>
+"""
+GROUND = '<mujoco><worldbody><geom name="floor" type="plane" size="5 5 1"/></worldbody></mujoco>'
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An own place for models, and the folder in which the test's files lie."""
+    monkeypatch.setenv("P2P_MODELS_DIR", str(tmp_path / "models"))
+    get_settings.cache_clear()
+    folder = tmp_path / "mine"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "walker.xml").write_text(WALKER)
+    (folder / "parts" / "ground.xml").write_text(GROUND)
+    return folder
+
+
+def test_same_file_is_the_same_environment(models: Path) -> None:
+    first = adopt(models / "walker.xml")
+    (models / "unrelated.xml").write_text(GROUND)
+    assert adopt(models / "walker.xml") == first
+    (models / "parts" / "ground.xml").write_text(GROUND.replace("5 5 1", "6 6 1"))
+    assert adopt(models / "walker.xml") != first
+
+
+def test_batch_equals_gymnasium_on_a_model_file(models: Path) -> None:
+    env_id = adopt(models / "walker.xml")
+    assert is_fast(env_id)
+    options = EnvOptions(env_id, max_episode_steps=20)
+    batch, seeds = MujocoVecEnv(options, 3), [5, 6, 7]
+    rows: list[Any] = [make_single(options) for _ in seeds]
+    observed = batch.reset_batch(seeds)
+    expected = np.stack([row.reset(seed=s)[0] for row, s in zip(rows, seeds, strict=True)])
+    np.testing.assert_array_equal(observed, expected)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        action = rng.uniform(-1.5, 1.5, (3, 2)).astype(np.float32)
+        step = batch.step_batch(action)
+        for i, row in enumerate(rows):
+            obs, _, terminated, truncated, _ = row.step(action[i])
+            np.testing.assert_array_equal(step.next_obs[i], obs)
+            assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
+            if terminated or truncated:
+                np.testing.assert_array_equal(step.obs[i], row.reset()[0])
+
+
+def test_spec_says_where_every_observation_comes_from(models: Path) -> None:
+    spec = get_env_spec(adopt(models / "walker.xml"))
+    env: Any = gymnasium.make(spec.env_id)
+    obs, _ = env.reset(seed=0)
+    data, last_action = env.unwrapped.data, np.zeros(2)
+    scope = {**{n: getattr(data, n) for n in ("qpos", "qvel", "xmat")}, "last_action": last_action}
+    for entry in spec.observation:
+        value = eval(str(entry.source), {"sin": np.sin, "cos": np.cos}, scope)  # noqa: S307
+        assert obs[entry.index] == pytest.approx(value), entry
+    assert not any("rootx_position" in entry.name for entry in spec.observation)
+
+
+def test_other_machine_takes_the_model_from_the_session(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env_id = adopt(models / "walker.xml")
+    before = read_facts(env_id).spec
+    copy_into(tmp_path / "session_1", env_id)
+    monkeypatch.setenv("P2P_MODELS_DIR", str(tmp_path / "elsewhere"))
+    get_settings.cache_clear()
+    read_facts.cache_clear()
+    restore(tmp_path / "session_1" / "iter_1" / "run_1", env_id)
+    assert read_facts(env_id).spec == before
+
+
+def test_changed_copy_is_refused(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env_id = adopt(models / "walker.xml")
+    copy_into(tmp_path / "session_1", env_id)
+    (copy,) = (tmp_path / "session_1" / "models").iterdir()
+    (copy / "source" / "walker.xml").write_text(WALKER.replace('gear="20"', 'gear="21"'))
+    monkeypatch.setenv("P2P_MODELS_DIR", str(tmp_path / "elsewhere"))
+    get_settings.cache_clear()
+    with pytest.raises(ConfigurationError, match="was changed"):
+        restore(tmp_path / "session_1", env_id)
+
+
+def test_written_toml_makes_the_same_environment(models: Path) -> None:
+    env_id = adopt(models / "walker.xml")
+    first, spec = read_record(env_id), read_facts(env_id).spec
+    (models / "walker.toml").write_text(as_toml(first, spec))
+    second = read_record(adopt(models / "walker.xml"))
+    assert second == first.model_copy(update={"start": "given"})
+
+
+def test_toml_decides_what_it_says(models: Path) -> None:
+    (models / "walker.toml").write_text(
+        """
+        control_step = 0.01
+        episode = 5
+        fixed = ["right_hip"]
+        [start.joints]
+        left_hip = 0.3
+        [ends]
+        height = [0.4, 9]
+        [parts]
+        "my leg" = "left_leg"
+        """
+    )
+    env_id = adopt(models / "walker.xml")
+    record, spec = read_record(env_id), get_env_spec(env_id)
+    assert (spec.dt, spec.max_episode_steps, spec.action_dim) == (0.01, 500, 1)
+    assert record.parts == {"my leg": "left_leg"}
+    assert "right_hip" not in {joint.name for joint in spec.joints}
+    env: Any = gymnasium.make(env_id)
+    env.reset(seed=0)
+    lengths = [n for n in range(500) if env.step(np.zeros(1, np.float32))[2]][:1]
+    assert lengths, "it falls, which ends the episode"
+
+
+BAR = """<robot name="bar"><link name="base"><inertial><mass value="2"/>
+<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><geometry><mesh filename="package://bar/meshes/box.obj"/></geometry></collision></link>
+<link name="arm"><inertial><mass value="0.5"/>
+<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="elbow" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 1 0"/>
+<limit lower="-1" upper="1" effort="3" velocity="2"/></joint></robot>"""
+BOX = "".join(f"v {x} {y} {z}\n" for x in (0, 0.3) for y in (0, 0.2) for z in (0, 0.1)) + (
+    "f 1 2 4\nf 1 4 3\nf 5 7 8\nf 5 8 6\nf 1 5 6\nf 1 6 2\nf 3 4 8\nf 3 8 7\nf 1 3 7\nf 1 7 5\n"
+    "f 2 6 8\nf 2 8 4\n"
+)
+
+
+def write_urdf(folder: Path) -> Path:
+    (folder / "meshes").mkdir()
+    (folder / "meshes" / "box.obj").write_text(BOX)
+    (folder / "bar.urdf").write_text(BAR)
+    return folder / "bar.urdf"
+
+
+def test_urdf_gets_base_floor_and_servos(models: Path) -> None:
+    record = read_record(adopt(write_urdf(models)))
+    assert record.free_base
+    assert record.floor
+    (servo,) = record.servos
+    assert (servo.joint, servo.effort, servo.low, servo.high) == ("elbow", 3.0, -1.0, 1.0)
+
+
+def test_archive_and_compiled_model_are_the_same_robot(models: Path, tmp_path: Path) -> None:
+    first = get_env_spec(adopt(models / "walker.xml"))
+    archive = tmp_path / "mine" / "robot.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        for path in ("walker.xml", "parts/ground.xml"):
+            opened.write(models / path, f"walker/{path}")
+    compiled = models / "walker2.mjb"
+    mujoco.mj_saveModel(mujoco.MjModel.from_xml_path(str(models / "walker.xml")), str(compiled))
+    for file in (archive, compiled):
+        other = get_env_spec(adopt(file))
+        assert (other.joints, other.actions) == (first.joints, first.actions)
+        assert other.observation == first.observation
