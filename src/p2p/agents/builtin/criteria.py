@@ -342,7 +342,8 @@ def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
     if len(builder.cannot) > cannot or not builder.served:
         words = ["not"] * goal.negated + list(goal.words)
     else:
-        words = [*_unused_words(builder, goal), *unmeasured_manners(builder, goal, name or "")]
+        asked = replace(goal, motion=name or goal.motion)
+        words = [*_unused_words(builder, asked), *unmeasured_manners(builder, goal, name or "")]
     builder.uncovered += [word for word in words if word not in STOP_WORDS]
 
 
