@@ -58,8 +58,8 @@ class Rewarded(gym.Wrapper[Any, Any, Any, Any]):
         return self.obs, float(reward), terminated, truncated, info
 
 
-def rewarded(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    return Rewarded(env, runpy.run_path(str(REWARD))["reward_fn"])
+def rewarded(env: gym.Env[Any, Any], reward: str = str(REWARD)) -> gym.Env[Any, Any]:
+    return Rewarded(env, runpy.run_path(reward)["reward_fn"])
 
 
 def stable_baselines3(settings: dict[str, Any], library: str, vec_env: str) -> None:
@@ -75,6 +75,7 @@ def stable_baselines3(settings: dict[str, Any], library: str, vec_env: str) -> N
             settings["envs"],
             seed=1,
             wrapper_class=rewarded,
+            wrapper_kwargs={"reward": settings.get("reward", str(REWARD))},
             vec_env_cls=SubprocVecEnv if vec_env == "subproc" else DummyVecEnv,
         )
     )
@@ -132,8 +133,9 @@ def ours(settings: dict[str, Any], threads: int) -> None:
         **PPO,
     )
     left = next(asked)
+    reward = Path(settings.get("reward", REWARD)).read_text()
     with tempfile.TemporaryDirectory() as folder:
-        train(TrainContext(config, REWARD.read_text(), Path(folder), send))
+        train(TrainContext(config, reward, Path(folder), send))
 
 
 def memory(settings: dict[str, Any]) -> None:
@@ -189,7 +191,8 @@ def ceiling(settings: dict[str, Any]) -> None:
             step = env.step_batch(action)
             whole &= ~(step.terminated | step.truncated)
         states.append(begun[whole])
-        controls.append(actions.swapaxes(0, 1)[whole])
+        applied = env._kernel.control(actions.reshape(-1, env.model.nu))  # noqa: SLF001
+        controls.append(applied.reshape(actions.shape).swapaxes(0, 1)[whole])
     full, wanted = mujoco.mjtState.mjSTATE_INTEGRATION, mujoco.mjtState.mjSTATE_FULLPHYSICS
     data, whole = mujoco.MjData(env.model), np.concatenate(states)
     initial = np.empty((len(whole), mujoco.mj_stateSize(env.model, wanted)))
@@ -217,6 +220,25 @@ def ceiling(settings: dict[str, Any]) -> None:
                 )
 
 
+def stepping(settings: dict[str, Any]) -> None:
+    """Physics with observations and resets, in batches, by random actions: no policy."""
+    import numpy as np
+
+    from p2p.config import EnvOptions
+    from p2p.training.vec_env import MujocoVecEnv
+
+    env, rng = (
+        MujocoVecEnv(EnvOptions(settings["env_id"]), settings["envs"]),
+        np.random.default_rng(1),
+    )
+    env.reset_batch(1)
+    space, shape = env.single_action_space, (settings["envs"], env.model.nu)
+    for rollouts in requests():
+        for _ in range(rollouts * settings["steps"]):
+            noise = rng.standard_normal(shape, np.float32)
+            env.step_batch(np.clip(noise, space.low, space.high))
+
+
 CONTENDERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "sb3_subproc": lambda settings: stable_baselines3(settings, "stable_baselines3", "subproc"),
     "sb3_dummy": lambda settings: stable_baselines3(settings, "stable_baselines3", "dummy"),
@@ -224,9 +246,13 @@ CONTENDERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "ours": lambda settings: ours(settings, 1),
     "ours_all_cores": lambda settings: ours(settings, 0),
     "ceiling": ceiling,
+    "stepping": stepping,
     "memory": memory,
 }
 
 if __name__ == "__main__":
+    from p2p.training.envs.registry import registered
+
     request = json.loads(sys.argv[1])
+    registered(request["env_id"])  # that of a model file, too
     CONTENDERS[request["name"]](request)

@@ -226,7 +226,7 @@ reward = up * near(ahead, {speed}, np.inf, {speed}, 0.5, "linear")"""
 
 CARTPOLE = """
 middle = (1 + near(info["body_position"][..., {cart}, 0], 0, 0, 2.0)) / 2
-slow = (1 + near(next_obs[..., {hinge_1_velocity}], 0, 0, 5.0)) / 2
+slow = (1 + near(next_obs[..., {hinge_1_angular_velocity}], 0, 0, 5.0)) / 2
 reward = (info["body_up"][..., {pole_1}, 2] + 1) / 2 * little_control * slow * middle"""
 ACROBOT = """
 tip = info["body_position"][..., {lower_arm}, :] + info["body_up"][..., {lower_arm}, :]
@@ -272,7 +272,9 @@ TASKS: dict[str, Task] = {
         REACHER, movable_target("x", "y", reach=0.15),
         ranges={"target_x": (-0.14, 0.14), "target_y": (-0.14, 0.14)},
     ),
-    "finger-spin": Task("reward = 1.0 * (next_obs[..., {hinge_velocity}] <= -15)", loosen_spinner),
+    "finger-spin": Task(
+        "reward = 1.0 * (next_obs[..., {hinge_angular_velocity}] <= -15)", loosen_spinner
+    ),
     "fish-upright": Task(
         'reward = near(info["body_up"][..., {torso}, 2], 1.0, 1.0, 1.0)', start={"root": np.pi}
     ),

@@ -201,3 +201,13 @@ def test_archive_and_compiled_model_are_the_same_robot(models: Path, tmp_path: P
         other = get_env_spec(adopt(file))
         assert (other.joints, other.actions) == (first.joints, first.actions)
         assert other.observation == first.observation
+
+
+def test_metadata_makes_the_robot_hold_its_start(models: Path) -> None:
+    facts = read_facts(adopt(models / "walker.xml"))
+    metadata = facts.policy_metadata
+    assert metadata.action_joint_names == ("left_hip", "right_hip")
+    assert metadata.joint_stiffness[metadata.joint_names.index("right_hip")] == 30
+    held = metadata.action_offset[1] + 0 * metadata.action_scale[1]
+    start = metadata.default_joint_pos[metadata.joint_names.index("right_hip")]
+    assert held == pytest.approx(start, abs=0.1)

@@ -125,7 +125,7 @@ class MetricsReader:
             curve = self._curve(path)
             chosen = thin_indices(len(curve.steps), points)
             steps = tuple(curve.steps[i] for i in chosen)
-            columns = {n: _pick_values(curve.columns[n], chosen) for n in sorted(curve.columns)}
+            columns = {n: _plain(np.array(curve.columns[n])[chosen]) for n in sorted(curve.columns)}
             return RunMetricsDetail(
                 run_id=run_id,
                 total_points=len(curve.steps),
@@ -200,10 +200,6 @@ def thin_indices(count: int, points: int) -> list[int]:
     if count <= points:
         return list(range(count))
     return [round(i * (count - 1) / (points - 1)) for i in range(points)]
-
-
-def _pick_values(column: array[float], chosen: Sequence[int]) -> tuple[float | None, ...]:
-    return tuple(None if math.isnan(column[i]) else column[i] for i in chosen)
 
 
 def _finite_number(value: Any) -> float | None:

@@ -50,7 +50,7 @@ def resume(benchmark: Benchmark, runs_dir: Path) -> int:
     with closing(Store(runs_dir)) as store:
         if store.job(benchmark.benchmark_id) is None:
             store.submit(job_of(benchmark, runs_dir))
-        states = run_states(store, benchmark)
+        states = {run.run_id: run.state for run in store.runs(benchmark.benchmark_id)}
         wanted = [
             name for name in _list_unjudged_runs(benchmark, folder)
             if name in states and states[name] in ENDED and states[name] != "succeeded"
@@ -111,11 +111,6 @@ class CaseNow:
     def ended(self) -> bool:
         """Whether the scheduler is done with it."""
         return self.run in ENDED
-
-
-def run_states(store: Store, benchmark: Benchmark) -> dict[str, RunState]:
-    """The scheduler's state of each run."""
-    return {run.run_id: run.state for run in store.runs(benchmark.benchmark_id)}
 
 
 def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,9 @@ def manifest_path(store: Store, job_id: str) -> Path:
 def manifest(store: Store, job: JobRow) -> dict[str, Any]:
     """How a job stands, for people and other programs; nothing here reads the file."""
     return {
-        "job_id": job.job_id,
-        "kind": job.kind,
-        "title": job.title,
+        **asdict(job),
         "status": job.state,
-        "priority": job.priority,
-        "max_parallel": job.max_parallel,
-        "nodes": list(job.nodes),
         "created_at": when(job.created_at),
-        "counts": dict(job.counts),
         "runs": [
             {**run._asdict(), "started_at": when(run.started_at), "ended_at": when(run.ended_at)}
             for run in store.runs(job.job_id)

@@ -309,18 +309,9 @@ class Store:
         ):
             counts[job_id][state] = count
         return [
-            JobRow(
-                job_id,
-                kind,
-                title,
-                priority,
-                limit,
-                created_at,
-                tuple(json.loads(nodes)),
-                counts[job_id],
-            )
-            for job_id, kind, title, priority, limit, created_at, nodes in rows
-        ]  # fmt: skip
+            JobRow(name, kind, title, priority, limit, at, tuple(json.loads(nodes)), counts[name])
+            for name, kind, title, priority, limit, at, nodes in rows
+        ]
 
     def select_runs(self, clause: str, *values: object) -> list[RunRow]:
         """The runs that a WHERE or ORDER BY clause describes."""

@@ -19,6 +19,7 @@ from p2p.contracts import EvalResult, describe_errors
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.checkpoints import checkpoint_dir, evaluated_observations, load_checkpoint
 from p2p.training.engines.table import is_engine
+from p2p.training.model_files.store import copy_into, is_model
 from p2p.training.policies.policy import Policy
 from unstable.utils.logging import printable
 
@@ -52,6 +53,9 @@ CLIPPING = """Some observations of the evaluation are clipped at {clip:g} standa
 class that normalises them as in training, which loads on Python {python} only; the other files work everywhere.
 
 """
+
+
+OWN_RETURN = " By the environment's own reward, the same episodes return {own:.2f}."
 
 
 TIME = """The policy observes the time: the last number of its observation is the share of the episode that has passed, steps /
@@ -135,6 +139,7 @@ def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path
             "eval_datetime": datetime.now(UTC).isoformat(),
         },
     )
+    copy_into(folder, config.env_id)
     card = model_card(record, config, policy, result, replay=has_replay)
     files.write_text(folder / "README.md", card)
 
@@ -173,6 +178,7 @@ def model_card(
         use=_use(config, policy),
         time=TIME if policy.observe_time else "",
         mean=result["mean_return"],
+        own="" if (own := result["env_return"]) is None else OWN_RETURN.format(own=own),
         std=result["std_return"],
         steps=step,
         seed=config.seed,
@@ -206,11 +212,17 @@ def _use(config: TrainConfig, policy: Policy) -> str:
     """The example: of what acts on a robot, or of what acts in Gymnasium."""
     if is_engine(config.engine):
         return USE_ON_ENGINE.format(obs_dim=policy.shape.obs_dim)
-    return USE.format(make=_making(config), zip_name=zip_name(config.env_id))
+    use = USE.format(make=_making(config), zip_name=zip_name(config.env_id))
+    if is_model(config.env_id):
+        own = "from p2p.training.model_files.adoption import make_env"
+        return use.replace("import gymnasium as gym", own)
+    return use
 
 
 def _making(config: TrainConfig) -> str:
     """The expression that makes the environment as it was trained on."""
+    if is_model(config.env_id):
+        return f'make_env(".", "{config.env_id}")'
     settings = {
         "max_episode_steps": config.max_episode_steps,
         "terminate_when_unhealthy": config.terminate_when_unhealthy,

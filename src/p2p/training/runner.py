@@ -56,7 +56,7 @@ from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError
 from p2p.training.metrics import RunMetrics
 from p2p.training.model_files.adoption import restore
-from p2p.training.model_files.store import copy_into, find_copy
+from p2p.training.model_files.store import copy_into, find_copy, is_model
 from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
 from p2p.training.worker import choose_backend
@@ -358,7 +358,7 @@ class _Run:
     def _prepare_sandbox(self) -> Sandbox:
         """The sandbox of the trainer, with the policy it starts from in its folder."""
         folder = self.record.work_dir.absolute()
-        if is_engine(self.config.engine):
+        if is_engine(self.config.engine) or is_model(self.config.env_id):
             # Kernels are compiled, too, where the engine starts for it.
             self.record.policy_metadata.save(
                 policy_metadata(
@@ -415,6 +415,13 @@ class _Run:
             final_episodic_return=lines[-1].get("episodic_return") if lines else None,
         )
 
+    def _tracked_names(self) -> tuple[str, str]:
+        """The run's name among those of all sessions, and its session's."""
+        *_, session, iteration, run = self.record.path.absolute().parts
+        if not iteration.startswith("iter_"):  # an iteration of `p2p train` is a run itself
+            return f"{iteration}-{run}", iteration
+        return f"{session}-{iteration}-{run}", session
+
     def _handle(self, message: WorkerMessage, left: Path) -> None:
         match message:
             case Started():
@@ -422,7 +429,7 @@ class _Run:
                 self.record.save_reward_spec(message.reward)
                 self.metrics = RunMetrics(
                     self.record.scalars_path.parent,
-                    f"{self.record.path.parent.name}-{self.record.path.name}",
+                    *self._tracked_names(),
                     self.options.trackers,
                     after_step=message.start_step,
                 )

@@ -39,6 +39,7 @@ from p2p.agents.requests import (
     IntentRequest,
 )
 from p2p.training.hp_presets import quick_config
+from p2p.training.model_files.store import is_model
 
 PROVIDERS = (
     "To have any prompt understood, configure a language model: set ANTHROPIC_API_KEY, "
@@ -92,7 +93,8 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
         return IntentProposal(
             criteria=(),
             unused_words=parsed.unused,
-            refusal=f"The built-in author knows no motion in this prompt (ignored: {ignored}). On "
+            refusal=f"The keyless author knows no motion in this prompt (ignored: {ignored}). It "
+            "reads English only; with a model any language works. On "
             f"{model.spec.name} it understands, for example: {_examples(model)}. {PROVIDERS}",
         )
     builder = build_criteria(parsed, model)
@@ -110,8 +112,8 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
         return IntentProposal(
             criteria=(),
             unused_words=unused,
-            refusal=f"The built-in author cannot measure on {model.spec.name}: {cannot}. Another "
-            f"environment may be able to. {PROVIDERS}",
+            refusal=f"The keyless author cannot measure on {model.spec.name}: {cannot}. "
+            f"{_what_helps(model)} {PROVIDERS}",
         )
     criteria = builder.criteria
     if len(criteria) > MOST:  # of a long sequence: what decides comes before what only ranks
@@ -143,6 +145,25 @@ def _examples(model: Morphology) -> str:
 
 
 _SWINGS = frozenset({"swing", "swinging", "sway", "swaying", "rock"})
+
+
+def _what_helps(model: Morphology) -> str:
+    """What was recognised of a model file, and where to say more; elsewhere another environment."""
+    if not is_model(model.spec.env_id):
+        return "Another environment may be able to."
+    feet = ", ".join(foot.name for foot in model.spec.feet) or "no feet"
+    taken = [
+        f"{model.root.name} for the body, {feet} to stand on" if model.root else "a fixed base",
+        *([f"{model.hand.name} to reach with"] if model.root is None and model.hand else []),
+        f"{model.goal.name} as the target" if model.goal else "nothing as the target",
+    ]
+    return (
+        f"It takes {', '.join(taken)}. Say in {model.spec.name}.toml, beside the model file, what "
+        'is otherwise: trunk = "BODY", and under [parts] what a prompt may call them: "target" = '
+        '"BODY", "left arm" = "BODY".'
+    )
+
+
 _LATER = {"high": 1, "powerful": 1, "repeatedly": 1, "low": 2}
 """A jump is high by its own criterion, so that motions come first."""
 
@@ -170,6 +191,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         builder.sideways = any(goal.direction in ("left", "right") for goal in part)
         builder.turning = bool(motions & {"turn", "spin", "roll"})
         builder.tumbling = bool(motions & TUMBLING)
+        builder.swaying = "sway" in motions
         builder.settling = bool(motions & {"on_back", "on_front"})
         speeds = (goal.stated("m/s") for goal in part if goal.motion in ("go", "run", "crawl"))
         builder.speed = next((speed for speed in speeds if speed), None)

@@ -14,12 +14,13 @@ import numpy as np
 
 from p2p.agents.builtin.goals import Parsed
 from p2p.agents.builtin.grammar import parse
-from p2p.agents.builtin.lexicon import ARM_WORDS, OBJECT_WORDS, TARGET_WORDS
+from p2p.agents.builtin.lexicon import ARM_WORDS, LIMBS, OBJECT_WORDS, TARGET_WORDS
+from p2p.agents.builtin.lexicon import SIDES as SIDES_BY_WORD
 from p2p.config import engine_of
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import get_env_spec
 from p2p.training.model_files.facts import read_facts
-from p2p.training.model_files.store import is_model
+from p2p.training.model_files.store import is_model, read_record
 from p2p.training.specs.spec_text import TERMINATION_RULES
 
 if TYPE_CHECKING:
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 2.0
 FALLEN = 0.5
 """Who points up so much less than at the start has fallen."""
+CRUMPLED = 0.7
+"""Who sinks without effort to less than this share of the height at which it begins does not stand
+there."""
 TARGETS = ("target", "goal")
-OBJECTS = ("object", "ball", "puck", "cube", "block")
+OBJECTS = ("object", "ball", "puck", "cube", "block", "box")
 SIDES = ("left", "right", "front", "back")
 LIMB_NAMES: dict[str, tuple[str, ...]] = {
     "leg": ("leg", "thigh", "shin", "foot", "limb"),
@@ -128,10 +132,20 @@ class Morphology:
         parents = {other.parent for other in self.spec.bodies}
         return tuple(other for other in self.below(body) if other.id not in parents)
 
+    @cached_property
+    def parts(self) -> dict[str, BodyEntry]:
+        """What the model file's TOML calls its bodies."""
+        if not is_model(self.spec.env_id):
+            return {}
+        bodies = {body.name: body for body in self.spec.bodies}
+        given = read_record(self.spec.env_id).parts
+        return {words.lower(): bodies[name] for words, name in given.items() if name in bodies}
+
     def named(self, *words: str) -> BodyEntry | None:
-        """The first body with one of these words in its name."""
-        bodies = self.spec.bodies[1:]
-        return next((b for b in bodies if any(word in b.name.lower() for word in words)), None)
+        """The first body with one of these words in what it is called, or in its name."""
+        called = (part for phrase, part in self.parts.items() if {*words} & {*phrase.split()})
+        by_name = (body for body in self.spec.bodies[1:] if _begins(body.name, words))
+        return next(called, None) or next(by_name, None)
 
     @cached_property
     def driven(self) -> tuple[JointEntry, ...]:
@@ -183,7 +197,7 @@ class Morphology:
         if body is not None:
             return None if self.hand is None or body.id in self._carried else body
         fixed = (geom for geom in self.spec.geoms if geom.body == self.spec.bodies[0].name)
-        return next((g for g in fixed if any(word in g.name.lower() for word in TARGETS)), None)
+        return next((geom for geom in fixed if _begins(geom.name, TARGETS)), None)
 
     @cached_property
     def _carried(self) -> frozenset[int]:
@@ -295,7 +309,11 @@ class Morphology:
             ends = [body.rest_position[axis] for body in self.ends(self.root)]
             return float(max(abs(self.root.rest_position[axis] - end) for end in ends))
         pose = usual_pose(self.spec.env_id)
-        return self.root.rest_position[2] if pose is None else float(pose[0][self.root.id, 2])
+        usual = self.root.rest_position[2] if pose is None else float(pose[0][self.root.id, 2])
+        if is_model(self.spec.env_id) and (joint := self.height_joint) and joint.start:
+            first = joint.start[2] if self.free else joint.start[0] + (joint.height_offset or 0.0)
+            return first if usual < CRUMPLED * first else usual
+        return usual
 
     @cached_property
     def start_height(self) -> float:
@@ -353,7 +371,8 @@ class Morphology:
     @cached_property
     def limb_words(self) -> dict[str, str]:
         """What the model calls its parts: each word of their names."""
-        words = (word for body in self.spec.bodies[1:] for word in _words_of(body.name))
+        names = [*self.parts, *(body.name for body in self.spec.bodies[1:])]
+        words = (word for name in names for word in _words_of(name))
         return {word: word for word in words if word not in SIDES}
 
     @cached_property
@@ -380,6 +399,9 @@ class Morphology:
         if not phrase or self.root is None:
             return None
         *sides, noun = phrase
+        for words, part in self.parts.items():
+            if {SIDES_BY_WORD.get(w) or LIMBS.get(w, w) for w in words.split()} == {*phrase}:
+                return part
         parts = self.below(self.root)[1:]
         names = LIMB_NAMES.get(noun, (noun,))
         called = [part for part in parts if any(name in part.name.lower() for name in names)]
@@ -390,7 +412,7 @@ class Morphology:
         for part in called:
             if all(side in self.sides_of(part) for side in sides):
                 return part if inner else self.ends(part)[0]
-        if called or noun not in LIMB_NAMES:
+        if noun not in LIMB_NAMES:
             return None
         wanted = {*sides}
         return next((part for part in self._links(noun) if wanted <= {*self.sides_of(part)}), None)
@@ -525,6 +547,11 @@ class Morphology:
 def _words_of(name: str) -> list[str]:
     """The words of a part's name."""
     return [word for word in re.split(r"[^a-z]+", name.lower()) if len(word) > 2]
+
+
+def _begins(name: str, words: tuple[str, ...]) -> bool:
+    """Whether a word of a name begins with one of these: `box0`, but not `gearbox`."""
+    return any(word.startswith(words) for word in re.split(r"[^a-z]+", name.lower()))
 
 
 def _marks_of(name: str) -> list[str]:

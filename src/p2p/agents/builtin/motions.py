@@ -17,6 +17,7 @@ from p2p.agents.builtin.lexicon import load_words, manner_of
 from p2p.agents.builtin.measures import Stat
 from p2p.agents.builtin.quantities import lift_key, rise_key
 from p2p.contracts import Category
+from p2p.training.model_files.store import is_model
 
 PACES = {"slow": 0.1, "medium": 0.25, "hop": 0.35, "run": 0.55, "fast": 1.2}
 """Speeds in units of the morphology's pace."""
@@ -521,7 +522,7 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(*ROWS["stable"])  # keep your balance as you walk
         return
     if builder.model.poles:
-        builder.add(*ROWS["pole_task"], *ROWS["balance_calmly"])
+        builder.add(*ROWS["pole_task"], *(() if builder.swaying else ROWS["balance_calmly"]))
         return
     if builder.model.starts_lying:
         builder.add(*ROWS["on_its_feet"])
@@ -637,6 +638,9 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
             builder.cannot.append("reach a target")
         return
     pushing = "hand_distance" in builder.quantities
+    if goal.motion == "push" and not pushing and is_model(builder.model.spec.env_id):
+        builder.cannot.append("push: no part is called an object")
+        return
     near = (0.12 if pushing else 0.1) * builder.model.length
     if goal.direction == "away":
         if not pushing:

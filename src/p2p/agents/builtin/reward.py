@@ -35,6 +35,8 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = {
 }
 """How strongly a term of a criterion pulls, before the criterion's own weight."""
 LIMIT_WEIGHT = 0.5
+ALL_OUT = 8.0
+"""How many times its target a speed still pays more where as much as possible is asked for."""
 _LEAST_SCALE = 1e-3
 FALL_TILT, FALL_MARGIN, FALL_HEIGHT = 1.2, 0.5, 0.7
 """A fall is a tilt of so many radians and so far beyond the one allowed, or a height below this
@@ -148,7 +150,21 @@ def recipe_for(request: RewardRequest) -> Recipe:
         observe_time=request.observe_time,
     )
     criteria = understood(request.env_id, request.criteria)
-    return _on_its_feet(with_criteria(empty, criteria), criteria)
+    recipe = with_criteria(empty, criteria)
+    if _is_all_out(request):
+        terms = [
+            term.model_copy(update={"cap": ALL_OUT}) if term.shape == "more" else term
+            for term in recipe.terms
+        ]
+        recipe = recipe.with_terms(terms)
+    return _on_its_feet(recipe, criteria)
+
+
+def _is_all_out(request: RewardRequest) -> bool:
+    """Whether the prompt asks for as much speed as there is, so that no speed is enough."""
+    goals = morphology_of(request.env_id).parse(request.prompt).goals
+    words = " ".join(word for goal in goals if goal.speed == "fast" for word in goal.words)
+    return bool({"possible", "can", "fastest", "top", "full"} & {*words.split()})
 
 
 def in_a_docstring(text: str) -> str:

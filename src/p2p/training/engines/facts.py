@@ -31,6 +31,7 @@ from p2p.training.engines.table import (
 )
 from p2p.training.env_spec import EnvSpec
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
+from p2p.training.model_files.facts import read_facts as read_model_facts
 from p2p.training.model_files.store import folder_of, is_model
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode
 
@@ -266,8 +267,11 @@ def policy_metadata(
     on_progress: Callable[[str, float], object] = lambda *_: None,
 ) -> PolicyMetadata:
     """What policies of this configuration carry when they are exported; reads facts if need be."""
-    folder = read_facts(config.engine, config.env_id, on_progress)
-    read = _read_fact(folder / "policy_metadata.json", PolicyMetadata)
+    if is_model(config.env_id):
+        read = read_model_facts(config.env_id).policy_metadata
+    else:
+        folder = read_facts(config.engine, config.env_id, on_progress)
+        read = _read_fact(folder / "policy_metadata.json", PolicyMetadata)
     metadata = read.model_copy(update={"run_path": run_path})
     return metadata.with_time() if config.observe_time else metadata
 

@@ -253,6 +253,8 @@ class ModelEnv(MujocoEnv):
         qpos, qvel = self.init_qpos.copy(), np.zeros(model.nv)
         qpos[self._noisy] += self.np_random.uniform(-noise, noise, len(self._noisy))
         qvel += self.np_random.uniform(-noise, noise, model.nv)
+        for joint, (low, high) in self.record.start_ranges.items():
+            qpos[model.joint(joint).qposadr] = self.np_random.uniform(low, high)
         self.last_action = np.zeros((1, model.nu))
         self.set_state(qpos, qvel)  # type: ignore[no-untyped-call]
         return self._get_obs()

@@ -32,10 +32,13 @@ from p2p.training.model_files.store import (
     is_model,
     is_model_file,
     read_record,
+    register,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import gymnasium as gym
 
     from p2p.sandbox import SandboxedProcess
 
@@ -60,6 +63,24 @@ def adopt(path: str | Path) -> str:
     readable = (main, *([toml] if toml.is_file() else []), *_assets(root))
     with tempfile.TemporaryDirectory(prefix="p2p-model-") as scratch:
         return _build(Path(scratch), payload, readable, str(path))
+
+
+def _is_same(kept: Path, target: Path) -> bool:
+    """Whether what is kept there is what was read now, and not by another version of this."""
+    facts = target / "facts.json"
+    return facts.is_file() and facts.read_bytes() == (kept / "facts.json").read_bytes()
+
+
+def make_env(folder: str | Path, env_id: str) -> gym.Env[Any, Any]:
+    """The Gymnasium environment of a model file that lies below models/ of this folder.
+
+    This process loads the model; do so with files that you trust.
+    """
+    import gymnasium
+
+    restore(Path(folder), env_id)
+    register(env_id)
+    return gymnasium.make(env_id)
 
 
 def package_of(main: Path) -> Path:
@@ -164,7 +185,7 @@ def _keep(left: Path, names: list[str], kept: Path) -> str:
     target = folder_of(env_id)
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.locked(target.parent / f".{target.name}.lock"):
-        if not (target / "facts.json").is_file():
+        if not _is_same(kept, target):
             partial = target.with_name(f".{target.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)
             shutil.rmtree(target, ignore_errors=True)

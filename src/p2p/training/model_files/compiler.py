@@ -165,9 +165,10 @@ def check_model(model: mujoco.MjModel, main: Path) -> None:
         raise ModelFileError(f"{main.name} has no joints: nothing in it can move")
     if model.nplugin:
         raise ModelFileError(f"{main.name}: plugins are not loaded here: take them out")
-    for name in ("body_mass", "qpos0", "geom_size", "body_pos", "actuator_gear", "jnt_range"):
-        if not np.isfinite(getattr(model, name)).all():
-            raise ModelFileError(f"{main.name}: {name} has a number that is not finite")
+    for name in filter(str.islower, dir(model)):
+        values = getattr(model, name)
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and np.isnan(values).any():
+            raise ModelFileError(f"{main.name}: {name} has what is no number (NaN): correct it")
     if not 1e-5 <= model.opt.timestep <= 0.1:
         raise ModelFileError(
             f"{main.name}: its time step is {model.opt.timestep:g} s; use 0.0005 to 0.01 in "

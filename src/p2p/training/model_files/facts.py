@@ -7,7 +7,7 @@ from functools import cache
 from pydantic import ValidationError
 
 from p2p.config import ConfigurationError
-from p2p.contracts import Record
+from p2p.contracts import PolicyMetadata, Record
 from p2p.training.env_spec import EnvSpec
 from p2p.training.model_files.store import folder_of, read_record
 
@@ -19,6 +19,8 @@ class ModelFacts(Record):
     """The version that model.mjb is of."""
     spec: EnvSpec
     """Its env_id is empty: it depends on these."""
+    policy_metadata: PolicyMetadata
+    """For whoever runs a policy on the robot; its env_id is empty, too."""
     settled_xpos: tuple[tuple[float, float, float], ...]
     settled_xquat: tuple[tuple[float, float, float, float], ...]
     """Of all bodies after some seconds without effort, or at the start if it falls meanwhile."""
@@ -39,4 +41,10 @@ def read_facts(env_id: str) -> ModelFacts:
         facts = ModelFacts.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    return facts.model_copy(update={"spec": facts.spec.model_copy(update={"env_id": env_id})})
+    named = {"env_id": env_id}
+    return facts.model_copy(
+        update={
+            "spec": facts.spec.model_copy(update=named),
+            "policy_metadata": facts.policy_metadata.model_copy(update=named),
+        }
+    )

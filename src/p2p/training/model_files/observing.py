@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import mujoco
 
+from p2p.contracts import PolicyMetadata
 from p2p.training.env_spec import ActionEntry, EnvSpec, ObservationEntry
 from p2p.training.envs.model_env import ModelEnv
 from p2p.training.model_files.facts import ModelFacts
+from p2p.training.model_files.start import is_servo
 from p2p.training.model_files.trial import try_model
 from p2p.training.specs.mujoco_backend import ModelFacts as SpecReader
 from p2p.training.specs.mujoco_backend import MujocoBackend, read_action
@@ -37,6 +39,7 @@ def observe_facts(folder: Path) -> ModelFacts:
     return ModelFacts(
         mujoco=mujoco.__version__,
         spec=spec,
+        policy_metadata=read_policy_metadata(env, spec),
         settled_xpos=tuple(map(tuple, xpos.tolist())),
         settled_xquat=tuple(map(tuple, xquat.tolist())),
         ends_early=ends_early,
@@ -87,6 +90,49 @@ def read_spec(env: ModelEnv) -> EnvSpec:
         terminate_when_unhealthy=None,
         healthy_ranges={},
         termination=termination(record),
+    )
+
+
+def read_policy_metadata(env: ModelEnv, spec: EnvSpec) -> PolicyMetadata:
+    """Joint order, start pose, gains, scales and time steps."""
+    model, record = env.model, env.record
+    joints = [j for j in spec.joints if j.type in ("slide", "hinge")]
+    gains = dict.fromkeys((j.name for j in joints), (0.0, 0.0))
+    driven = []
+    for i, action in enumerate(spec.actions):
+        driven.append(action.joint or action.name)
+        if is_servo(model, i) and action.joint in gains:
+            stiffness, damping = -model.actuator_biasprm[i, 1], -model.actuator_biasprm[i, 2]
+            gains[action.joint] = (float(stiffness), float(damping))
+    names = tuple(entry.name for entry in spec.observation)
+    return PolicyMetadata(
+        env_id="",
+        engine=spec.engine,
+        engine_version=mujoco.__version__,
+        step_dt=spec.dt,
+        physics_dt=float(model.opt.timestep),
+        quaternion_order="wxyz",
+        joint_names=tuple(j.name for j in joints),
+        default_joint_pos=tuple(record.start_qpos[j.qpos_address] for j in joints),
+        joint_stiffness=tuple(gains[j.name][0] for j in joints),
+        joint_damping=tuple(gains[j.name][1] for j in joints),
+        observation_names=names,
+        observation_dims=(1,) * len(names),
+        observation_elements=(("",),) * len(names),
+        observation_terms_scale=(1.0,) * len(names),
+        observation_terms_clip=(None,) * len(names),
+        observation_terms_history_length=(0,) * len(names),
+        action_names=tuple(action.name for action in spec.actions),
+        action_types=tuple(action.kind for action in spec.actions),
+        action_joint_names=tuple(driven),
+        action_scale=record.action_scale,
+        action_offset=record.action_offset,
+        action_clip=tuple(
+            (float(low), float(high)) if limited else None
+            for (low, high), limited in zip(
+                model.actuator_ctrlrange, model.actuator_ctrllimited, strict=True
+            )
+        ),
     )
 
 

@@ -113,6 +113,8 @@ class RobotModel(Record):
     start_qpos: tuple[float, ...]
     start_noise: Annotated[float, Field(ge=0, le=1)] = 0.02
     """Joints and speeds begin this far from it at most (rad, m, rad/s, m/s)."""
+    start_ranges: dict[Name, tuple[float, float]] = Field(default_factory=dict)
+    """Joints that begin anywhere between two values, such as those of a place to reach."""
     floor: bool = False
     """Whether a floor was added."""
     free_base: bool = False

@@ -1,0 +1,209 @@
+"""What is read off models that nobody tuned for: roots, limbs, wheels, pivots, targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.mujoco import MujocoEnv
+
+from p2p.agents.builtin.criteria import write_criteria
+from p2p.agents.builtin.morphology import morphology_of, usual_pose
+from p2p.agents.builtin.quantities import quantities_of
+from p2p.agents.builtin.reward import read_recipe, write_reward
+from p2p.agents.requests import IntentRequest, RewardRequest
+from p2p.training.env_spec import get_env_spec
+
+FLOOR = '<geom type="plane" size="9 9 1"/>'
+MASS = '<geom type="sphere" size="0.03" mass="1"/>'
+
+
+def leg(name: str, x: float, y: float, joint: str) -> str:
+    """Two links down to the floor."""
+    shape = '<geom type="capsule" fromto="0 0 0 0 0 -0.1" size="0.02" mass="0.2"/>'
+    lower = f'<body name="{name}_lower" pos="0 0 -0.1">{shape}</body>'
+    hinge = f'<joint name="{joint}" axis="0 1 0" range="-60 60"/>'
+    return f'<body name="{name}" pos="{x} {y} 0">{hinge}{shape}{lower}</body>'
+
+
+SIX = {
+    f"p{i}": (x, y) for i, (x, y) in enumerate((x, y) for x in (0.3, 0, -0.3) for y in (0.1, -0.1))
+}
+MARKED = {f"{mark}_thigh": (x, y) for mark, x, y in
+          (("FL", 0.2, 0.1), ("FR", 0.2, -0.1), ("RL", -0.2, 0.1), ("RR", -0.2, -0.1))}  # fmt: skip
+
+
+def legged(places: dict[str, tuple[float, float]]) -> tuple[str, str]:
+    legs = "".join(leg(name, x, y, f"j{i}") for i, (name, (x, y)) in enumerate(places.items()))
+    trunk = '<geom type="box" size="0.35 0.1 0.04" mass="3"/>'
+    motors = "".join(f'<motor joint="j{i}"/>' for i in range(len(places)))
+    return f'{FLOOR}<body name="hull" pos="0 0 0.22"><freejoint/>{trunk}{legs}</body>', motors
+
+
+def cart() -> tuple[str, str]:
+    wheel = '<geom type="cylinder" size="0.06 0.02" euler="90 0 0" mass="0.3"/>'
+    wheels = "".join(
+        f'<body name="{name}" pos="{x} {y} 0"><joint name="{name}" axis="0 1 0"/>{wheel}</body>'
+        for name, x, y in (("a", 0.1, 0.1), ("b", 0.1, -0.1), ("c", -0.1, 0.1), ("d", -0.1, -0.1))
+    )
+    chassis = '<geom type="box" size="0.15 0.07 0.03" mass="2"/>'
+    body = f'<body name="chassis" pos="0 0 0.06"><freejoint/>{chassis}{wheels}</body>'
+    return FLOOR + body, "".join(f'<motor joint="{name}"/>' for name in "abcd")
+
+
+PIVOT = '<body name="rod" pos="0 0 1"><joint name="j" axis="0 1 0"/>{}</body>'
+STONE = f'<body name="stone" pos="0 0 2"><freejoint/>{MASS}</body>'
+ARM = (
+    f'<body name="stage"><joint name="x" type="slide" axis="1 0 0" range="-1 1"/>{MASS}</body>'
+    '<geom name="target" type="sphere" size="0.05" pos="0.5 0 0" contype="0" conaffinity="0"/>'
+)
+FIN = f'<body name="fin" pos="0 0.1 0"><joint name="j" axis="1 0 0"/>{MASS}</body>'
+FISH = f'<body name="fish" pos="0 0 1"><freejoint/>{MASS}{FIN}</body>'
+MODELS: dict[str, tuple[str, str, str]] = {
+    "Six-v0": (*legged(SIX), ""),
+    "Marked-v0": (*legged(MARKED), ""),
+    "Wheels-v0": (*cart(), ""),
+    "Hanging-v0": (
+        PIVOT.format('<geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.02"/>'),
+        '<motor joint="j"/>', "",
+    ),
+    "Standing-v0": (
+        PIVOT.format('<geom type="capsule" fromto="0 0 0 0 0 0.5" size="0.02"/>'),
+        '<motor joint="j"/>', "",
+    ),
+    "Stage-v0": (STONE + ARM, '<motor tendon="t"/>',
+                 '<tendon><fixed name="t"><joint joint="x" coef="1"/></fixed></tendon>'),
+    "Fish-v0": (FLOOR + FISH, '<motor joint="j"/>',
+                '<option density="1000"><flag gravity="disable"/></option>'),
+}  # fmt: skip
+
+
+class FromModel(MujocoEnv):  # type: ignore[misc]
+    """Observes positions and velocities; nothing ends an episode."""
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"], "render_fps": 100,
+    }  # fmt: skip
+
+    def __init__(self, model_path: str, **kwargs: Any) -> None:
+        space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+        super().__init__(model_path, 5, observation_space=space, **kwargs)
+        size = self.model.nq + self.model.nv
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), np.float64)
+
+    def _get_obs(self) -> np.ndarray:
+        return np.concatenate([self.data.qpos, self.data.qvel])
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.do_simulation(action, self.frame_skip)
+        return self._get_obs(), 0.0, False, False, {}
+
+    def reset_model(self) -> np.ndarray:
+        self.set_state(self.init_qpos, self.init_qvel)
+        return self._get_obs()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder: Path = tmp_path_factory.mktemp("models")
+    for env_id, (bodies, motors, rest) in MODELS.items():
+        path = folder / f"{env_id}.xml"
+        path.write_text(
+            '<mujoco><default><motor ctrllimited="true" ctrlrange="-1 1"/></default>'
+            f"<worldbody>{bodies}</worldbody><actuator>{motors}</actuator>{rest}</mujoco>"
+        )
+        gym.register(env_id, FromModel, kwargs={"model_path": str(path)}, max_episode_steps=500)
+    yield
+    for env_id in MODELS:
+        del gym.registry[env_id]
+    for cached in (get_env_spec, morphology_of, quantities_of, usual_pose):
+        cached.cache_clear()
+
+
+def titles(prompt: str, env_id: str) -> set[str]:
+    proposal = write_criteria(IntentRequest(prompt=prompt, env_id=env_id))
+    assert not proposal.refusal
+    return {criterion.title for criterion in proposal.criteria}
+
+
+@pytest.mark.parametrize(
+    ("phrase", "name"),
+    [
+        (("front", "left", "leg"), "p0_lower"),
+        (("front", "right", "foot"), "p1_lower"),
+        (("back", "right", "thigh"), "p5"),
+    ],
+)
+def test_limbs_without_names_are_found_by_place(phrase: tuple[str, ...], name: str) -> None:
+    part = morphology_of("Six-v0").limb(phrase)
+    assert part is not None
+    assert part.name == name
+
+
+@pytest.mark.parametrize("marks", ["FL", "FR", "RL", "RR"])
+def test_letters_in_names_say_the_side(marks: str) -> None:
+    sides = {"F": "front", "R": "back"}[marks[0]], {"L": "left", "R": "right"}[marks[1]]
+    part = morphology_of("Marked-v0").limb((*sides, "foot"))
+    assert part is not None
+    assert part.name == f"{marks}_thigh_lower"
+
+
+def test_what_has_wheels_drives_and_does_not_step() -> None:
+    assert {wheel.name for wheel in morphology_of("Wheels-v0").wheels} == {*"abcd"}
+    driving, rolling = titles("drive forward", "Wheels-v0"), titles("roll forward", "Wheels-v0")
+    assert "Goes forward" in driving & rolling
+    assert not {"Steps with both legs in turn", "Uses the legs of both sides"} & driving
+
+
+def test_a_hanging_pole_is_given_time_to_come_up() -> None:
+    assert morphology_of("Hanging-v0").hangs
+    assert "Has the pole up at the end" in titles("swing the pole up", "Hanging-v0")
+    tilt = quantities_of("Hanging-v0")["pole_tilt"].judge_code({"qpos"})
+    leans = eval(str(tilt), {"np": np, "trajectory": {"qpos": np.array([[0.0], [np.pi]])}})  # noqa: S307
+    assert leans == pytest.approx([np.pi, 0.0], abs=1e-4)
+
+
+def test_a_pole_that_begins_upright_is_kept_up() -> None:
+    assert not morphology_of("Standing-v0").hangs
+    assert "Has the pole up at the end" not in titles("balance the pole", "Standing-v0")
+
+
+def test_a_thing_that_nothing_drives_is_not_the_robot() -> None:
+    model = morphology_of("Stage-v0")
+    assert model.root is None
+    assert [joint.name for joint in model.driven] == ["x"]  # through its tendon
+
+
+def test_a_shape_fixed_to_the_world_is_a_target() -> None:
+    assert "Reaches the target" in titles("move to the target", "Stage-v0")
+    code = quantities_of("Stage-v0")["target_distance"].judge_code({"body_position"})
+    at_rest = np.zeros((1, 3, 3))
+    gap = eval(str(code), {"np": np, "trajectory": {"body_position": at_rest}})  # noqa: S307
+    assert gap == pytest.approx([0.5])
+
+
+def test_what_has_no_weight_swims_and_cannot_fall() -> None:
+    model = morphology_of("Fish-v0")
+    assert model.root is not None
+    assert model.height_joint is None
+    assert not model.spec.feet
+    proposal = write_criteria(IntentRequest(prompt="swim forward", env_id="Fish-v0"))
+    assert (proposal.refusal, proposal.unused_words) == ("", ())
+    upright = write_criteria(IntentRequest(prompt="turn upright", env_id="Fish-v0"))
+    assert "Stays upright" in {criterion.title for criterion in upright.criteria}
+
+
+def test_as_fast_as_possible_has_no_speed_that_is_enough() -> None:
+    caps = []
+    for prompt in ("run forward fast", "run forward as fast as you can"):
+        request = IntentRequest(prompt=prompt, env_id="Marked-v0")
+        criteria = write_criteria(request).criteria
+        draft = write_reward(RewardRequest(prompt=prompt, env_id="Marked-v0", criteria=criteria))
+        recipe = read_recipe(draft.code)
+        assert recipe is not None
+        caps.append(next(t.cap for t in recipe.terms if t.quantity == "forward_speed"))
+    assert caps[1] > 3 * caps[0]
