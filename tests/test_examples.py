@@ -106,7 +106,7 @@ def test_the_reward_for_cart_poles_is_called_once_per_batch() -> None:
 def test_an_example_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
     runtime = tmp_path / "runtime"  # cores and a scheduler of its own
     runtime.mkdir(mode=0o700)
-    output = run_example(f"{name}.py", tmp_path, XDG_RUNTIME_DIR=str(runtime))
+    output = run_example(f"{name}.py", tmp_path, P2P_CORE_LOCKS=str(runtime))
     assert shape(output) == shown(name)
 
 

@@ -23,6 +23,7 @@ from p2p.commands.serve import serve
 from p2p.commands.sessions import analyze, sessions, show
 from p2p.commands.steering import steer, stop
 from p2p.commands.train import train
+from p2p.commands.trash import delete, rename, trash
 
 app = typer.Typer(
     name="p2p",
@@ -34,7 +35,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS = {
-    "From a prompt": (run, resume, sessions, show, stop, steer, analyze, label, attack, serve),
+    "From a prompt": (
+        run,
+        resume,
+        sessions,
+        show,
+        stop,
+        steer,
+        analyze,
+        label,
+        attack,
+        serve,
+        rename,
+        delete,
+        trash,
+    ),
     "From a reward file": (train, check, rewards),
     "Trained policies": (evaluate, play, export),
     "This machine": (envs, doctor),

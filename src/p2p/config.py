@@ -474,6 +474,8 @@ class LoopConfig(BaseModel):
     max_parallel: Annotated[int, Field(ge=0)] = 0
     cores_per_run: Annotated[int, Field(ge=0)] = 0
     videos: bool = True
+    trackers: tuple[Literal["wandb", "trackio", "tensorboard"], ...] = ()
+    """Where the metrics of every training go besides its files, which TensorBoard reads."""
 
     @model_validator(mode="after")
     def _check_run_names(self) -> Self:

@@ -262,7 +262,9 @@ class Criterion(Record):
 
     @property
     def demand(self) -> str:
-        """Title and target: `Goes forward ≥ 3 m/s`; of an event `never: fell`."""
+        """Title and target: `Goes forward ≥ 3 m/s`; of an event `Never falls` or `never: fell`."""
+        if self.event and self.target == "never" and self.title.lower().startswith("never "):
+            return self.title
         return f"{self.target}: {self.event}" if self.event else f"{self.title} {self.target}"
 
     def is_met(self, result: CriterionScore, share: float) -> bool:
@@ -782,6 +784,8 @@ class EvalResult(Record):
     """Return of the median episode, the one that stands for the checkpoint."""
     reward_terms: dict[str, float] = Field(default_factory=dict)
     """Mean over episodes of each term's sum."""
+    env_return: float | None = None
+    """Mean over episodes of the environment's own rewards; None: of an earlier version."""
     rollouts: dict[str, int] = Field(default_factory=dict)
     """Label (p10, median, p90) to index into all_returns."""
 

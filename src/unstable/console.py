@@ -32,8 +32,12 @@ class SafeConsole(Console):
     """A console that strips control characters from every text.
 
     Much of what we print was written by models or by the code that they wrote. Colours are styles
-    of a segment, and the console's own movements are marked as control: both pass.
+    of a segment, and the console's own movements are marked as control: both pass. `:x:` is no
+    emoji, but code: `obs[:x:]`.
     """
+
+    def __init__(self, *, emoji: bool = False, **options: Any) -> None:
+        super().__init__(emoji=emoji, **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

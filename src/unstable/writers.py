@@ -101,13 +101,24 @@ class WandbWriter:
     """
 
     def __init__(
-        self, folder: Path, project: str, run_name: str, run_id: str, step_metric: str
+        self,
+        folder: Path,
+        project: str,
+        run_name: str,
+        run_id: str,
+        step_metric: str,
+        group: str = "",
     ) -> None:
         wandb = _import_library("wandb")
         folder.mkdir(parents=True, exist_ok=True)
         identifier = re.sub(r"[^A-Za-z0-9_.-]", "-", run_id)[-128:]  # ids allow little else
         self._run = wandb.init(
-            project=project, name=run_name, id=identifier, dir=str(folder), resume="allow"
+            project=project,
+            name=run_name,
+            id=identifier,
+            group=group or None,
+            dir=str(folder),
+            resume="allow",
         )
         # Steps of ours on the axis: W&B's own counter refuses to go back after a resume.
         self._step_metric = step_metric

@@ -155,7 +155,7 @@ def test_report_job_measures_policies(
 ) -> None:
     cores = tmp_path / "runtime"
     cores.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(cores))
+    monkeypatch.setenv("P2P_CORE_LOCKS", str(cores))
     name = ended(runs)
     there = f"/api/benchmarks/{name}"
     job = client.post(f"{there}/report").json()["job_id"]

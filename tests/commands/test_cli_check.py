@@ -64,7 +64,7 @@ def test_side_information_is_given_unless_refused(p2p: Cli, tmp_path: Path) -> N
         (("nowhere.py",), "nowhere.py does not exist"),
         (("hopper_stnad",), "did you mean hopper_stand"),
         (("hopper_stnad",), "or give a session (its name, the start of it, `last`, `best`"),
-        (("last",), "there is no session last"),
+        (("last",), "no sessions in"),
         (("hopper_stand", "--env", "Hoper-v5"), "did you mean Hopper-v5"),
     ],
 )

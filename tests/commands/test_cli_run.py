@@ -50,7 +50,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         monkeypatch.delenv(name, raising=False)
     runtime = tmp_path / "runtime"
     runtime.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))  # cores of its own
+    monkeypatch.setenv("P2P_CORE_LOCKS", str(runtime))  # cores of its own
     get_settings.cache_clear()
     yield
     get_settings.cache_clear()
@@ -345,7 +345,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
             patch.delenv(name, raising=False)
         process = start(
             "run", PLAYED, *QUICK, "--iterations", "1", "--json", cwd=folder,
-            XDG_RUNTIME_DIR=str(folder / "runtime"),
+            P2P_CORE_LOCKS=str(folder / "runtime"),
         )  # fmt: skip
         out, err = process.communicate(timeout=240)
     return Outcome(process.returncode, out, err), folder

@@ -173,7 +173,7 @@ def test_export_lists_what_it_wrote(p2p: Cli, tmp_path: Path, trained_run: Itera
 @pytest.mark.parametrize(
     ("run", "told"),
     [
-        ("nowhere", "there is no session nowhere in"),
+        ("nowhere", "no session 'nowhere' in"),
         ("no/where", "RUN: no/where does not exist; give a session (its name, the start of it"),
         ("empty", "RUN: empty is neither a session nor a run; give a session (its name"),
         ("damaged", "RUN: damaged/config.json is damaged"),

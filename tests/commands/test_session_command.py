@@ -23,7 +23,7 @@ EVERY_OPTION: dict[str, Any] = {
     "total_timesteps": 9000, "configs": 3, "seeds": 2, "pass_threshold": 0.7,
     "use_zoo_preset": True, "hp_tuning": False, "thinking_effort": "high", "use_code_judge": False,
     "review_reward": False, "review_judge": False, "judge_episodes": 4, "confirm_episodes": 6,
-    "candidates": 1,
+    "candidates": 1, "train_full": True, "trackers": ["wandb"],
     "refined_initial_frame": False, "motion_trail": True,
     "visual_criteria": ["the foot's toe points \"up\"", "no wobble"],
     "cores_per_run": 2, "budget_usd": 1.5, "max_minutes": 30.0, "videos": False,

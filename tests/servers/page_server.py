@@ -71,7 +71,7 @@ class PageServer:
     def _environment(self) -> dict[str, str]:
         runtime = self.folder / "runtime"
         runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return {**os.environ, "P2P_TOKEN": self.token, "XDG_RUNTIME_DIR": str(runtime)}
+        return {**os.environ, "P2P_TOKEN": self.token, "P2P_CORE_LOCKS": str(runtime)}
 
     def stop(self) -> None:
         """As Ctrl-C does; sessions go on."""

@@ -136,7 +136,7 @@ def provided_sessions(
             monkeypatch.delenv(str(variable).upper(), raising=False)
     runtime = folder / "runtime"
     runtime.mkdir(parents=True)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("P2P_CORE_LOCKS", str(runtime))
     monkeypatch.setattr(llm_client, "RetryPolicy", lambda: QUICK)
     monkeypatch.chdir(folder)
     get_settings.cache_clear()

@@ -57,7 +57,7 @@ class Sessions:
         process = subprocess.Popen(
             [sys.executable, "-m", "p2p.session.run_session", "--runs-dir", self.runs, *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), **self.env}, cwd=self.folder,
+            env={**os.environ, "P2P_CORE_LOCKS": str(runtime), **self.env}, cwd=self.folder,
         )  # fmt: skip
         self.started.append(process)
         return process

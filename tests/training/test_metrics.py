@@ -89,12 +89,12 @@ class Tracker:
 @pytest.fixture
 def tracker(monkeypatch, request):
     made = Tracker(**getattr(request, "param", {}))
-    monkeypatch.setitem(metrics.TRACKERS, "fake", lambda _folder, _run: made)
+    monkeypatch.setitem(metrics.TRACKERS, "fake", lambda _folder, _run, _group: made)
     return made
 
 
 def test_a_tracker_gets_every_record_in_order(tmp_path, tracker):
-    run = RunMetrics(tmp_path, "run", ("fake", "jsonl"))
+    run = RunMetrics(tmp_path, "run", trackers=("fake", "jsonl"))
     for step in range(10, 60, 10):
         run.write(train(step))
     run.write(evaluation(60))
@@ -113,7 +113,7 @@ def test_a_tracker_gets_every_record_in_order(tmp_path, tracker):
     indirect=["tracker"],
 )
 def test_a_tracker_in_trouble_costs_a_warning_and_no_more(tmp_path, tracker, problem):
-    run = RunMetrics(tmp_path, "run", ("fake",))
+    run = RunMetrics(tmp_path, "run", trackers=("fake",))
     run.write(train(10))
     assert run.close(0.2) == [problem]
     assert len(lines(tmp_path)) == 1

@@ -64,14 +64,16 @@ def means_session(text: str, runs_dir: Path | None) -> bool:
 def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:
     """The session meant; UsageError if there is none, or more than one."""
     from p2p.records.find import NotFound, find_session
+    from p2p.records.formatting import format_score
     from p2p.records.session_view import SessionView
-    from p2p.session.verdict import verdict_sentence
 
     folder = runs_folder(runs_dir)
     with refused("SESSION", NotFound):
         record = find_session(text, folder)
-    if text == "best" and (view := SessionView(record)).best:
-        line = f"best: {record.session_id}, {verdict_sentence(view, view.best)}"
+    if text == "best":
+        view = SessionView(record)
+        outcome = f"{view.outcome} with {format_score(view.best_score)}"
+        line = f"best: {record.session_id}, {outcome}: {view.prompt}".replace("_passed", " passed")
         err.print(escape(line), style="dim", soft_wrap=True)
     return record
 

@@ -53,7 +53,7 @@ UnsafeFlag = Annotated[
         count=True,
         show_default=False,
         callback=_take_unsafe_local,
-        help="Where the kernel has no sandbox, run the reward without: it can do what you can.",
+        help="Run the reward without a sandbox where the kernel has none: with your permissions.",
     ),
 ]
 EXIT_INTERRUPTED = 130

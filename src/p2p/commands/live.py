@@ -44,10 +44,13 @@ COLOURS = {
 
 
 def state_text(state: str, words: str = "") -> str:
+    """A status in plain words, in its colour."""
     from p2p.records.statuses import STATUS
 
-    colours = {str(status): row.colour for status, row in STATUS.items()} | COLOURS
-    return f"[{colours.get(state, 'red')}]{words or state}[/]"
+    rows = {str(status): row for status, row in STATUS.items()}
+    colours = {status: row.colour for status, row in rows.items()} | COLOURS
+    plain = rows[state].words if state in rows else ""
+    return f"[{colours.get(state, 'red')}]{words or plain or state.replace('_', ' ')}[/]"
 
 
 def clock(seconds: float) -> str:
@@ -102,7 +105,7 @@ class _PlainTable(Table):
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         if cells and isinstance(cells[-1], str):
-            last = Text.from_markup(cells[-1], overflow="ellipsis")
+            last = Text.from_markup(cells[-1], emoji=False, overflow="ellipsis")
             last.no_wrap = True
             cells = (*cells[:-1], last)
         super().add_row(*cells, **options)

@@ -33,6 +33,7 @@ from p2p.commands.console import (
     err,
     flag_names,
     flags_given,
+    out,
     print_json,
     read_text,
     run_app,
@@ -103,17 +104,16 @@ def run(
       p2p run "walk backward" --env Walker2d-v5 --max-minutes 30
       p2p run - --vlm google:gemini-3.8-flash --json < prompt.txt
 
-    Derives measurable criteria from the prompt, writes a reward and a judge,
-    trains, judges, confirms on held-out seeds, and revises until it passes.
+    Derives criteria from the prompt, writes a reward and a judge, trains, judges,
+    confirms a pass on unseen episodes, and revises until one holds.
 
-    Without a key for a model it works by a built-in grammar of motion. Keys
-    come from the environment or `.env`: ANTHROPIC_API_KEY, OPENAI_API_KEY,
-    GEMINI_API_KEY, OPENROUTER_API_KEY.
+    Without a key, a rule-based author writes both. Keys come from the environment
+    or `.env`: ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY.
 
     Exit status: 0 passed, 1 error, 2 bad arguments, 3 no pass within the
-    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no reward could be
-    made to run, 8 budget used up, 9 the session is busy, 10 time used up,
-    11 unverified (no criterion measures some words), 130 cancelled.
+    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no working reward, 8 out
+    of budget, 9 busy, 10 out of time, 11 unverified (no criterion measures some
+    words), 130 cancelled.
     """
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
@@ -219,7 +219,7 @@ def _work(
     else:
         # On a full disk, its end could not be written down.
         ended = result if record.derive_status() != result.status else None
-        report(record, SessionView(record, ended))
+        report(record, SessionView(record, ended), told=err.is_terminal and out.is_terminal)
     if result.status in RESUMABLE and result.status != "max_iterations" and not result.refused:
         err.print(f"resume with: {resume_command(record)}", soft_wrap=True, markup=False)
     if status := EXIT_CODES.get(result.status, 1):

@@ -92,6 +92,8 @@ def evaluate(
         f"p10 {result.p10_return:,.1f}   median {result.median_return:,.1f}   "
         f"p90 {result.p90_return:,.1f}   length {result.episode_length:,.0f}"
     )
+    if result.env_return is not None:
+        out.print(f"the environment's own return: {result.env_return:,.1f}")
     for name, value in result.reward_terms.items():
         out.print(f"  {name:<24} {value:>12,.2f}", markup=False)
 

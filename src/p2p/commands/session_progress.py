@@ -21,6 +21,7 @@ from p2p.commands.live import (
     share_text,
 )
 from p2p.contracts import utc_now
+from p2p.records.formatting import criterion_results, format_score
 from p2p.records.session_view import SessionView, training_left
 from p2p.records.time_left import session_left
 from p2p.session.verdict import iteration_line, words_text
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from p2p.contracts import Criterion, Intent, JudgmentResult
+    from p2p.contracts import Criterion, Intent
+    from p2p.records.formatting import CriterionResult
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, RunView
 
@@ -52,7 +54,7 @@ PHASES = {
     "authoring": "writing the reward and the judge",
     "training": "training",
     "judging": "judging",
-    "confirming": "confirming on held-out seeds",
+    "confirming": "confirming on unseen episodes",
     "revising": "revising",
     "ended": "done",
 }
@@ -69,32 +71,23 @@ def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
     return "".join(BARS[round((v - low) / span * (len(BARS) - 1))] for v in kept)
 
 
-def criteria_table(intent: Intent, judgment: JudgmentResult | None = None) -> Table:
+def criteria_table(now: SessionView) -> Table:
     """What is asked for, and what was measured of it."""
-    columns = ("", "asked", *(("measured", "score") if judgment else ()))
-    table = plain_table(*columns)
-    scores = {score.id: score for score in judgment.criteria} if judgment else {}
-    for criterion in intent.criteria:
-        score = scores.get(criterion.id)
-        row = [kind_text(criterion), escape(criterion.demand)]
-        if judgment is not None:
-            value = "" if score is None or score.value is None else f"{score.value:.3g}"
-            row += [value, score_text(score.score if score else None)]
+    results = criterion_results(now, now.best)
+    judged = any(each.met is not None for each in results)
+    table = plain_table("", "asked", *(("measured", "score") if judged else ()))
+    for each in results:
+        row = [kind_text(each), escape(each.demand)]
+        if judged:
+            row += [escape(each.measured), format_score(each.score)]
         table.add_row(*row)
     return table
 
 
-def kind_text(criterion: Criterion) -> str:
+def kind_text(criterion: Criterion | CriterionResult) -> str:
     """Its category, and whether it is soft: `task`, `efficiency, soft`."""
     style = "bold" if criterion.category == "task" else "dim" if criterion.soft_reason else "none"
     return f"[{style}]{criterion.category}{', soft' if criterion.soft_reason else ''}[/]"
-
-
-def score_text(score: float | None, std: float | None = None) -> str:
-    """`0.83 ± 0.05`; a judgement that could not be made is not a zero."""
-    if score is None:
-        return "not judged"
-    return f"{score:.2f}" + (f" ± {std:.2f}" if std is not None else "")
 
 
 class SessionProgress(LiveView):

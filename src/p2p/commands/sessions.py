@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.tree import Tree
 
 from p2p.commands.arguments import (
     RunsDirOption,
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, SessionView
 
-LISTED = {"session_id", "status", "unchecked_words", "iterations", "env_id", "prompt"}
+LISTED = {
+    "session_id", "status", "unchecked_words", "iterations", "env_id", "prompt", "alias",
+    "seconds", "created_at",
+}  # fmt: skip
 """Fields of `p2p sessions --json`, beside the score."""
 REVIEW_LINES = 40
 """Of a reviewer's diff; the whole of it is in reward.json."""
@@ -51,13 +54,16 @@ def sessions(
       p2p sessions
       p2p sessions --runs-dir /data/runs --limit 100 --json
     """
-    from p2p.records.find import session_names, short_name
+    from p2p.contracts import utc_now
+    from p2p.records.find import is_in_trash, session_names, short_name
+    from p2p.records.formatting import format_duration, format_score
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import SessionView
     from p2p.records.summaries import SessionRow
 
     folder = runs_folder(runs_dir)
-    records = [SessionRecord(folder / name) for name in session_names(folder)[: -limit - 1 : -1]]
+    every = (SessionRecord(folder / name) for name in reversed(session_names(folder)))
+    records = islice((record for record in every if not is_in_trash(record)), limit)
     rows = [SessionRow.model_validate(SessionView(record)) for record in records]
     if as_json:
         listed = [row.model_dump(mode="json", include=LISTED) for row in rows]
@@ -72,13 +78,19 @@ def sessions(
     names = [
         short if count[short := short_name(row.session_id)] == 1 else row.session_id for row in rows
     ]
-    width = max(map(len, names))
-    table = plain_table(
-        "session", "status", "score", "environment", wide="prompt", first_width=width
-    )
+    titles = ("session", "status", "score", "iter", "age", "took", "environment")
+    table = plain_table(*titles, wide="prompt", first_width=max(map(len, names)))
     for name, row in zip(names, rows, strict=True):
-        score = "" if row.best_score is None else f"{row.best_score:.2f}"
-        table.add_row(name, state_text(row.status), score, row.env_id, escape(row.prompt))
+        table.add_row(
+            name,
+            state_text(row.status),
+            "" if row.best_score is None else format_score(row.best_score),
+            str(row.iterations),
+            format_duration((utc_now() - row.created_at).total_seconds()),
+            format_duration(row.seconds) if row.seconds else "",
+            row.env_id,
+            escape(row.alias or row.prompt),
+        )
     out.print(table)
     if any(row.status == "unverified" for row in rows):
         out.print("unverified: `p2p show` names the words that no criterion measures", style="dim")
@@ -157,10 +169,14 @@ def _as_json(now: SessionView) -> dict[str, Any]:
     return dict(to_jsonable_python(value))
 
 
-def report(record: SessionRecord, now: SessionView) -> None:
-    """A session for people: the end of `p2p run`, and `p2p show`."""
+def report(record: SessionRecord, now: SessionView, *, told: bool = False) -> None:
+    """A session for people: the end of `p2p run`, and `p2p show`.
+
+    `told`: the verdicts on its iterations stand above already.
+    """
     from p2p.benchmark.measuring import ground_truth
     from p2p.commands.session_progress import criteria_table, intent_lines
+    from p2p.records.formatting import count
     from p2p.session.stopping import command_name
     from p2p.session.verdict import HINT
 
@@ -169,24 +185,20 @@ def report(record: SessionRecord, now: SessionView) -> None:
     # "cancelled by user" says its status itself.
     reason = now.error.removeprefix(now.status).strip()
     if now.status == "max_iterations" and not reason:
-        count = len(now.iterations)
-        reason = f"(no pass within {count} iteration{'' if count == 1 else 's'})"
+        reason = f"(no pass within {count(len(now.iterations), 'iteration')})"
     out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
     if (truth := ground_truth(record.path)) is not None:
         colour = "green" if truth.passed else "red"
         out.print(f"[{colour}]ground truth {escape(truth.text)}[/]", soft_wrap=True)
     best = now.best
     if now.intent is not None:
-        out.print(criteria_table(now.intent, best.judgment if best else None))
+        out.print(criteria_table(now))
         accept = f": p2p steer {command_name(record)} --score 1"
         hint = f": {HINT}{accept}" if now.status == "unverified" else ""
         for line in intent_lines(now.intent, hint):
             out.print(line, soft_wrap=True)
-    if now.iterations:
-        tree = Tree("iterations", hide_root=True)
-        for iteration in now.iterations.values():
-            tree.add(_iteration_text(now, iteration, best))
-        out.print(tree)
+    for iteration in () if told else now.iterations.values():
+        out.print(_iteration_text(now, iteration, best), soft_wrap=not out.is_terminal)
     for title, text in _result_lines(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
@@ -210,9 +222,11 @@ def _iteration_text(now: SessionView, iteration: IterationView, best: IterationV
 
 def candidate_lines(iteration: IterationView) -> list[str]:
     """The rewards that it chose from, the chosen one marked, and why."""
+    from p2p.records.formatting import format_score
+
     lines = []
     for row in iteration.candidates:
-        scores = [("-" if score is None else f"{score:.2f}") for score in row.scores.values()]
+        scores = [("-" if score is None else format_score(score)) for score in row.scores.values()]
         state = f"{' → '.join(scores)} ({row.steps:,} steps)" if scores else "not trained"
         text = row.explanation.splitlines()[0] if row.explanation else ""
         problems = "; ".join(problem.splitlines()[0] for problem in row.problems)
@@ -252,7 +266,7 @@ def _result_lines(record: SessionRecord, now: SessionView) -> list[tuple[str, st
         lines.append(("share", f"p2p export {command_name(record)} --to FOLDER"))
     if now.status == "max_iterations" and now.config is not None:
         lines.append(("more", resume_command(record)))
-    if result.cost_usd or result.unanswered:
+    if result.tokens or result.unanswered:
         lines.append(("models", spent_text(result)))
     return lines
 

@@ -66,6 +66,8 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--no-videos", action="store_true", help="do not draw the median evaluation episode")
     add("--no-export", action="store_true", help="do not write policy.zip")
+    add("--log", action="append", default=[], metavar="NAME", help="also send metrics to wandb "
+        "or trackio; repeatable")  # fmt: skip
     add("--no-progress", action="store_true", help="do not print progress")
     add(
         "--unsafe-local",
@@ -151,6 +153,7 @@ def main(argv: list[str] | None = None) -> int:
             IterationRecord(folder),
             options=RunOptions(
                 videos=not arguments.no_videos,
+                trackers=tuple(arguments.log),
                 export=not arguments.no_export,
                 lock_patience_s=math.inf,
                 until=arguments.until,

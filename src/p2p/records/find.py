@@ -63,14 +63,22 @@ def find_session(text: str, folder: Path) -> SessionRecord:
     if ("/" in text or path.is_dir()) and is_session(path):
         return SessionRecord(path.absolute())
     names = session_names(folder)
+    if text == "last":
+        kept = (name for name in reversed(names) if not is_in_trash(SessionRecord(folder / name)))
+        text = next(kept, text)
     if text == "best" and names:
         return _best_session([SessionRecord(folder / name) for name in names], folder)
     return SessionRecord(folder / find_name(text, names, "session", folder))
 
 
+def is_in_trash(session: SessionRecord) -> bool:
+    """Whether it was deleted, and can be restored."""
+    return session.read_metadata().deleted_at is not None
+
+
 def _best_session(records: Sequence[SessionRecord], folder: Path) -> SessionRecord:
     """By its outcome, then by score; of equals the newest, which comes last."""
-    views = [SessionView(record) for record in records]
+    views = [SessionView(record) for record in records if not is_in_trash(record)]
     outcomes = ("not_passed", "unverified", "passed")
     ranks = [
         (outcomes.index(view.outcome_of(view.best)), view.best_score, position)
@@ -79,4 +87,4 @@ def _best_session(records: Sequence[SessionRecord], folder: Path) -> SessionReco
     ]
     if not ranks:
         raise NotFound(f"no session in {folder} has a score yet: name one, or `last`")
-    return records[max(ranks)[2]]
+    return views[max(ranks)[2]].record

@@ -26,6 +26,17 @@ def format_value(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
+def format_duration(seconds: float) -> str:
+    """`40 s`, `6 min`, `2.5 h`, `3 days`."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.0f} days"
+
+
 def count(number: int, noun: str) -> str:
     """`1 call`, `2 calls`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

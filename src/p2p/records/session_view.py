@@ -585,6 +585,11 @@ class SessionView:
         by_user = iteration.steering.score is not None
         return "unverified" if self.unchecked_words and not by_user else "passed"
 
+    @property
+    def outcome(self) -> Outcome:
+        """Of its best iteration."""
+        return self.outcome_of(self.best) if self.best else "not_run"
+
     @cached_property
     def error(self) -> str:
         """Why it ended early, or cannot be read, as one of a newer version; else empty."""

@@ -22,6 +22,8 @@ class StatusMeaning:
     exit_code: int | None = None
     """Of a process that worked on a session; None where none ends like this."""
     colour: str = "red"
+    words: str = ""
+    """What people read; empty: the status itself."""
 
 
 STATUS: dict[StatusLiteral, StatusMeaning] = {
@@ -37,13 +39,13 @@ STATUS: dict[StatusLiteral, StatusMeaning] = {
     "passed": StatusMeaning("ended", "passed", 0, "green"),
     "unverified": StatusMeaning("ended", "unverified", 11, "magenta"),
     "error": StatusMeaning("ended", "error", 1),
-    "max_iterations": StatusMeaning("ended", "not_passed", 3, "yellow"),
+    "max_iterations": StatusMeaning("ended", "not_passed", 3, "yellow", "not passed"),
     "paused": StatusMeaning("ended", "unfinished", 4, "cyan"),
-    "rate_limited": StatusMeaning("ended", "unfinished", 5, "yellow"),
-    "auth_error": StatusMeaning("ended", "unfinished", 6),
-    "invalid_code": StatusMeaning("ended", "error", 7),
-    "budget_exhausted": StatusMeaning("ended", "not_passed", 8, "yellow"),
-    "time_exhausted": StatusMeaning("ended", "not_passed", 10, "yellow"),
+    "rate_limited": StatusMeaning("ended", "unfinished", 5, "yellow", "rate limited"),
+    "auth_error": StatusMeaning("ended", "unfinished", 6, words="key refused"),
+    "invalid_code": StatusMeaning("ended", "error", 7, words="no working reward"),
+    "budget_exhausted": StatusMeaning("ended", "not_passed", 8, "yellow", "out of budget"),
+    "time_exhausted": StatusMeaning("ended", "not_passed", 10, "yellow", "out of time"),
     "cancelled": StatusMeaning("ended", "unfinished", 130, "yellow"),
     # A stage of a benchmark.
     "gate_passed": StatusMeaning("unknown", "unfinished"),

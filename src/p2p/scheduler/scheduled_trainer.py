@@ -47,6 +47,7 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
         videos=False,
+        trackers=loop.trackers,
         cancelled=switch.cancelled,
     )
 

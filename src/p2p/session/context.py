@@ -33,6 +33,7 @@ def local_trainer(loop: LoopConfig, switch: StopSwitch) -> LocalTrainer:
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
         videos=False,
+        trackers=loop.trackers,
         cancelled=switch.cancelled,
     )
 

@@ -9,7 +9,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -77,7 +77,7 @@ class ResumeOptions(Record):
     thinking_effort: Annotated[
         str | None,
         Field(max_length=20),
-        Flag("--thinking", "Of authors: off, minimal, low, medium, high, xhigh, max.", "EFFORT",
+        Flag("--thinking", "off, minimal, low, medium, high, xhigh or max.", "EFFORT",
              panel=MODELS, older=("--thinking-effort",)),
     ] = None  # fmt: skip
     max_iterations: Annotated[
@@ -105,12 +105,19 @@ class ResumeOptions(Record):
              older=("--pass-threshold",)),
     ] = None  # fmt: skip
     cores_per_run: Annotated[
-        int | None, Flag("--cores-per-run", "Cores of each run; 0: chosen.", "N", panel=TRAINING)
+        int | None,
+        Flag("--cores-per-run", "Cores of each run (0 = automatic).", "N", panel=TRAINING),
     ] = None
     videos: Annotated[
         bool | None,
         Flag("--videos/--no-videos", "Draw the best policy at the end.", panel=SWITCHES),
     ] = None
+
+    trackers: Annotated[
+        tuple[Literal["wandb", "trackio", "tensorboard"], ...] | None,
+        Flag("--log", "Also send metrics to wandb or trackio.", "NAME", "none", TRAINING),
+    ] = None
+    """One run for each training, grouped by session."""
 
     @model_validator(mode="before")
     @classmethod
@@ -149,7 +156,9 @@ class SessionOptions(ResumeOptions):
     ] = None  # fmt: skip
     candidates: Annotated[
         int | None,
-        Flag("--candidates", "Rewards an iteration chooses from; 0: chosen.", "N", panel=TRAINING),
+        Flag(
+            "--candidates", "Candidate rewards per iteration (0 = automatic).", "N", panel=TRAINING
+        ),
     ] = None
     train_full: Annotated[
         bool | None,
@@ -179,25 +188,31 @@ class SessionOptions(ResumeOptions):
     ] = None
     refined_initial_frame: Annotated[
         bool | None,
-        Flag("--initial-frame/--no-initial-frame", "VLM: parts are named.", panel=SWITCHES,
-             older=("--refined-initial-frame",)),
+        Flag("--initial-frame/--no-initial-frame", "VLM: name parts in a first frame.",
+             panel=SWITCHES, older=("--refined-initial-frame",)),
     ] = None  # fmt: skip
     motion_trail: Annotated[
         bool | None,
-        Flag("--motion-trail/--no-motion-trail", "VLM: all poses at once.", panel=SWITCHES,
+        Flag("--motion-trail/--no-motion-trail", "VLM: add one image of all poses.", panel=SWITCHES,
              older=("--motion-trail-dual",)),
     ] = None  # fmt: skip
     visual_criteria: Annotated[
         tuple[VisualCriterion, ...] | None,
         Field(max_length=10),
-        Flag("--visual-criteria", "Must be seen; or @FILE.", "TEXT", "none", JUDGING),
+        Flag(
+            "--visual-criteria",
+            "Criterion scored by the vision model; or @FILE.",
+            "TEXT",
+            "none",
+            JUDGING,
+        ),
     ] = None
     judge_episodes: Annotated[
         int | None, Flag("--judge-episodes", "Episodes a run is judged on.", "N", panel=JUDGING)
     ] = None
     confirm_episodes: Annotated[
         int | None,
-        Flag("--confirm-episodes", "Held-out seeds that confirm a pass.", "N", panel=JUDGING),
+        Flag("--confirm-episodes", "Unseen episodes that confirm a pass.", "N", panel=JUDGING),
     ] = None
     settings: Annotated[
         dict[str, Any],

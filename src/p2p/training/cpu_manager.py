@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -32,9 +31,8 @@ def lock_folder() -> Path:
     """
     if own := os.environ.get(CORE_LOCKS):
         return Path(own)
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    base = Path(runtime) if runtime else Path(tempfile.gettempdir())
-    return base / f"p2p-cores-{os.getuid()}"
+    # Not in XDG_RUNTIME_DIR, nor TMPDIR: a second login may have none, or another.
+    return Path("/tmp") / f"p2p-cores-{os.getuid()}"  # noqa: S108 - the folder is checked
 
 
 def default_pool() -> tuple[int, ...]:
@@ -194,3 +192,8 @@ PASSED_VARIABLES = (
     "XDG_STATE_HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "P2P_LAUNCH_ID", "P2P_CORE_LOCKS",
 )  # fmt: skip
 """Training needs no key and no token, so its environment has none."""
+TRACKER_VARIABLES = (
+    "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_ENTITY", "WANDB_MODE", "WANDB_PROJECT",
+    "TRACKIO_DIR", "HF_TOKEN",
+)  # fmt: skip
+"""For the trusted process of a run whose metrics go there; its sandbox has none of them."""

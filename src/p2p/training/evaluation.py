@@ -105,7 +105,9 @@ def evaluate(
     chosen = representative_episodes(returns[recorded])
     rollouts = {label: recorded[i] for label, i in chosen.items()}
     trajectories = {label: played[e // n].trajectory(e % n) for label, e in rollouts.items()}
-    return summarize(step, returns, lengths, terms, rollouts), trajectories
+    result = summarize(step, returns, lengths, terms, rollouts)
+    own = np.concatenate([each.env_returns for each in played])[:episodes]
+    return result.model_copy(update={"env_return": float(own.mean())}), trajectories
 
 
 def record_episodes(
@@ -196,6 +198,7 @@ class _Round:
     """One episode of each row."""
 
     returns: F64
+    env_returns: F64
     lengths: NDArray[np.int64]
     terms: dict[str, F64]
     recorder: _Recorder
@@ -213,7 +216,7 @@ def _play(
     beat: Callable[[], None] = lambda: None,
 ) -> _Round:
     n = env.num_envs
-    returns, lengths = np.zeros(n), np.zeros(n, np.int64)
+    returns, env_returns, lengths = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
     terms: dict[str, F64] = defaultdict(lambda: np.zeros(n))
     active, start = np.ones(n, np.bool_), np.ones(n, np.bool_)
     obs = env.reset_batch(seed)
@@ -224,6 +227,7 @@ def _play(
         transition = Transition(obs, action, batch.next_obs, batch.info, start)
         paid = reward(transition) if reward is not None and reward.block_steps == 1 else None
         start = batch.terminated | batch.truncated
+        env_returns += np.where(active, batch.reward, 0.0)
         lengths[active] = t + 1
         last = bool((active & start).any()) or t == env.max_episode_steps - 1
         fields = None
@@ -239,7 +243,7 @@ def _play(
             break
         obs = batch.obs
         beat()
-    return _Round(returns, lengths, dict(terms), recorder)
+    return _Round(returns, env_returns, lengths, dict(terms), recorder)
 
 
 class _Step(NamedTuple):

@@ -55,6 +55,9 @@ class that normalises them as in training, which loads on Python {python} only; 
 """
 
 
+OWN_RETURN = " By the environment's own reward, the same episodes return {own:.2f}."
+
+
 TIME = """The policy observes the time: the last number of its observation is the share of the episode that has passed, steps /
 max_episode_steps. `TimeAwareObservation` adds it; without it the policy does not fit the environment.
 
@@ -175,6 +178,7 @@ def model_card(
         use=_use(config, policy),
         time=TIME if policy.observe_time else "",
         mean=result["mean_return"],
+        own="" if (own := result["env_return"]) is None else OWN_RETURN.format(own=own),
         std=result["std_return"],
         steps=step,
         seed=config.seed,

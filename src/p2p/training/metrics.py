@@ -28,12 +28,14 @@ Scalars = TrainScalars | EvalResult
 PROJECT = "prompt2policy"
 LOCAL = ("jsonl", "tensorboard")
 """Written for every run."""
-TRACKERS: dict[str, Callable[[Path, str], MetricsWriter]] = {
-    "wandb": lambda folder, run: WandbWriter(folder, PROJECT, run, run, "global_step"),
-    "trackio": lambda _, run: TrackioWriter(PROJECT, run),
+TRACKERS: dict[str, Callable[[Path, str, str], MetricsWriter]] = {
+    "wandb": lambda folder, run, group: WandbWriter(
+        folder, PROJECT, run, run, "global_step", group
+    ),
+    "trackio": lambda _, run, __: TrackioWriter(PROJECT, run),
 }
-"""By name: a function of the run's metrics folder and its name; MissingExtraError where the
-library is not installed."""
+"""By name: a function of the run's metrics folder, its name and its group; MissingExtraError where
+the library is not installed."""
 
 
 class RunMetrics:
@@ -42,6 +44,7 @@ class RunMetrics:
     Args:
         folder: the run's metrics folder.
         run: the run's name, as trackers show it.
+        group: what its run belongs to, there.
         trackers: names of TRACKERS (or of LOCAL, which are written anyway).
         after_step: the step the run continues from; later lines are dropped. 0: a new run.
 
@@ -50,9 +53,14 @@ class RunMetrics:
     """
 
     def __init__(
-        self, folder: Path, run: str, trackers: tuple[str, ...] = (), after_step: int = 0
+        self,
+        folder: Path,
+        run: str,
+        group: str = "",
+        trackers: tuple[str, ...] = (),
+        after_step: int = 0,
     ) -> None:
-        remote = [TRACKERS[name](folder, run) for name in trackers if name not in LOCAL]
+        remote = [TRACKERS[name](folder, run, group) for name in trackers if name not in LOCAL]
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "scalars.jsonl"
         truncate_lines(path, after_step, "global_step")

@@ -415,6 +415,13 @@ class _Run:
             final_episodic_return=lines[-1].get("episodic_return") if lines else None,
         )
 
+    def _tracked_names(self) -> tuple[str, str]:
+        """The run's name among those of all sessions, and its session's."""
+        *_, session, iteration, run = self.record.path.absolute().parts
+        if not iteration.startswith("iter_"):  # an iteration of `p2p train` is a run itself
+            return f"{iteration}-{run}", iteration
+        return f"{session}-{iteration}-{run}", session
+
     def _handle(self, message: WorkerMessage, left: Path) -> None:
         match message:
             case Started():
@@ -422,7 +429,7 @@ class _Run:
                 self.record.save_reward_spec(message.reward)
                 self.metrics = RunMetrics(
                     self.record.scalars_path.parent,
-                    f"{self.record.path.parent.name}-{self.record.path.name}",
+                    *self._tracked_names(),
                     self.options.trackers,
                     after_step=message.start_step,
                 )

@@ -34,7 +34,13 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
 from p2p.sandbox import unsafe_local_flags
-from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
+from p2p.training.cpu_manager import (
+    PASSED_VARIABLES,
+    TRACKER_VARIABLES,
+    CoreHolder,
+    CoreLease,
+    CPUManager,
+)
 from p2p.training.runner import TrainingFailed, load_completed_run
 from p2p.utils.subprocess_utils import python_command, start_program
 
@@ -99,6 +105,7 @@ class IterationTrainer(ABC):
         max_parallel: runs at once; 0 chooses.
         cores_per_run: cores of each run; 0 chooses.
         videos: draw each run's median episode and export its policy; else when they are wanted.
+        trackers: where metrics go besides the files of a run.
         cancelled: asked between polls; True stops all runs, which end as cancelled.
     """
 
@@ -108,6 +115,7 @@ class IterationTrainer(ABC):
     max_parallel: int = 0
     cores_per_run: int = 0
     videos: bool = True
+    trackers: tuple[str, ...] = ()
     cancelled: Callable[[], bool] = field(default=lambda: False)
 
     def train(
@@ -147,6 +155,7 @@ class IterationTrainer(ABC):
             flags = [] if self.videos else ["--no-videos", "--no-export"]
             flags += [] if until is None else ["--until", str(until)]
             flags += ["--pause"] if pause else []
+            flags += [word for name in self.trackers for word in ("--log", name)]
             # What SAC has learnt from is not in its policy's file.
             flags += ["--keep-state"] if any(c.algorithm == "sac" for c, _ in runs) else []
             progress = {c.iteration_id: 1.0 for c, _ in runs if c.iteration_id not in problems}
@@ -461,7 +470,8 @@ class _Processes:
             *unsafe_local_flags(),
         )  # fmt: skip
         with files.open_log(record.path / "executor.log") as log:
-            variables = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+            names = (*PASSED_VARIABLES, *(TRACKER_VARIABLES if "--log" in self.batch.flags else ()))
+            variables = {name: os.environ[name] for name in names if name in os.environ}
             # The run holds its cores itself: they stay taken if this process dies before it.
             process = start_program(command, variables, log, pass_fds=lease.descriptors)
         lease.sign(process.pid, "/".join(record.path.parts[-3:]))

@@ -138,7 +138,7 @@ def test_it_goes_back_to_the_best_when_the_last_was_worse() -> None:
 
 def test_the_history_is_data_and_its_words_decide_nothing() -> None:
     """A number in somebody's words is no setting, and a reason in words no rule."""
-    words = "total_timesteps from 100 to 300; the task counts more, because it is missing"
+    words = "total_timesteps from 100 to 300; weigh the task more: it is missing"
     settings = {"total_timesteps": 2 * TUNABLE["total_timesteps"]}
     fields = {"iteration": 2, "best_iteration": 1, "reward_code": CODE, "best_reward_code": CODE,
               "hyperparameters": TUNABLE | settings, "score": 0.2}  # fmt: skip

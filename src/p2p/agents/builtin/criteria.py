@@ -65,7 +65,8 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
         return IntentProposal(
             criteria=(),
             unused_words=parsed.unused,
-            refusal=f"The built-in author knows no motion in this prompt (ignored: {ignored}). On "
+            refusal=f"The keyless author knows no motion in this prompt (ignored: {ignored}). It "
+            "reads English only; with a model any language works. On "
             f"{model.spec.name} it understands, for example: {_examples(model)}. {PROVIDERS}",
         )
     builder = build_criteria(parsed, model)
@@ -83,7 +84,7 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
         return IntentProposal(
             criteria=(),
             unused_words=unused,
-            refusal=f"The built-in author cannot measure on {model.spec.name}: {cannot}. "
+            refusal=f"The keyless author cannot measure on {model.spec.name}: {cannot}. "
             f"{_what_helps(model)} {PROVIDERS}",
         )
     criteria = builder.criteria
@@ -149,6 +150,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         builder.sideways = any(goal.direction in ("left", "right") for goal in part)
         builder.turning = bool(motions & {"turn", "spin", "roll"})
         builder.tumbling = bool(motions & TUMBLING)
+        builder.swaying = "sway" in motions
         builder.settling = bool(motions & {"on_back", "on_front"})
         builder.travelling = bool(motions & {"go", "run", "crawl"})
         builder.stepping = not (

@@ -447,7 +447,7 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(*ROWS["stable"])  # keep your balance as you walk
         return
     if builder.model.poles:
-        builder.add(*ROWS["pole_task"], *ROWS["balance_calmly"])
+        builder.add(*ROWS["pole_task"], *(() if builder.swaying else ROWS["balance_calmly"]))
         return
     if builder.model.starts_lying:
         builder.add(*ROWS["on_its_feet"])
