@@ -56,6 +56,8 @@ CONTENDERS = ("after", "before", "eureka")
 SECONDS = {"after": 150.0, "before": 420.0, "eureka": 420.0}
 """What a job takes at most, about, on two free cores."""
 LIMIT_S = 1500.0
+FILMED = 200
+"""Frames of a video of `eureka`, as VecVideoRecorder records by default."""
 BEFORE = "PROMPT_TO_VERDICT_BEFORE"
 """Names `src` of the other tree for the processes of single jobs."""
 PHASES = ("criteria", "reward and judge", "trainer", "beside it", "judging", "drawing", "export")
@@ -316,7 +318,7 @@ def train(keep: Path) -> None:
 
 
 def film(model: Any, env_id: str, path: Path) -> None:
-    """An episode of Gymnasium's own pictures as a video."""
+    """The first FILMED steps of an episode, in Gymnasium's own pictures, as a video."""
     from fractions import Fraction
 
     import gymnasium
@@ -329,7 +331,7 @@ def film(model: Any, env_id: str, path: Path) -> None:
     while not over:
         obs, _, terminated, truncated, _ = env.step(model.predict(obs, deterministic=True)[0])
         frames.append(env.render())
-        over = terminated or truncated
+        over = terminated or truncated or len(frames) == FILMED
     write_video(path, iter(frames), Fraction(round(1 / env.unwrapped.dt)))  # type: ignore[attr-defined]
     env.close()
 

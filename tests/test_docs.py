@@ -36,7 +36,8 @@ DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md"))
 }
-GUIDE = DOCUMENTS["docs/guide.md"]
+SESSIONS = DOCUMENTS["docs/guide.md"]
+TRAINING = DOCUMENTS["docs/training.md"]
 ARCHITECTURE = DOCUMENTS["docs/architecture.md"]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
@@ -158,7 +159,7 @@ def test_a_command_that_is_mentioned_exists_with_its_flags(document: str, words:
 
 def test_the_flags_of_the_executor_are_those_of_the_guide() -> None:
     flags = {flag for action in parser()._actions for flag in action.option_strings}
-    text = section(GUIDE, "## The executor")
+    text = section(TRAINING, "## The executor")
     assert set(re.findall(r"--[a-z][a-z-]+", text)) == flags - {"-h", "--help"}
 
 
@@ -226,7 +227,7 @@ def test_nothing_tells_of_a_machine() -> None:
 
 def test_the_table_of_settings_is_that_of_the_code() -> None:
     documented = [(row[0].strip("`"), row[1].strip("`")) for row in
-                  table(section(GUIDE, "## Configuration"))]  # fmt: skip
+                  table(section(TRAINING, "## Configuration"))]  # fmt: skip
     defaults = json.loads(TrainConfig().to_json())
     assert documented == [(name, json.dumps(value)) for name, value in defaults.items()]
 
@@ -250,7 +251,7 @@ def test_the_metrics_of_a_run_are_those_of_the_guide(place: Path) -> None:
     }
     documented = {
         name
-        for row in table(section(GUIDE, "## Metrics"))
+        for row in table(section(TRAINING, "## Metrics"))
         for name in re.findall(r"`([^`]+)`", row[0])
     }
     assert documented == (written | set(EvalResult.model_fields)) - {"type"}
@@ -330,7 +331,7 @@ def test_the_example_of_a_session_ends_with_a_judged_policy(session: SessionReco
 
 @pytest.mark.process
 def test_a_session_has_the_files_of_the_guide_and_no_others(session: SessionRecord) -> None:
-    text = section(section(GUIDE, "## Sessions"), "### Files of a session")
+    text = section(SESSIONS, "## Files of a session")
     named = [parts[1:] for parts in trees(text) if len(parts) > 1]
     assert len(named) > 15
     for parts in named:
@@ -345,12 +346,12 @@ def test_a_session_has_the_files_of_the_guide_and_no_others(session: SessionReco
 
 
 def test_the_table_of_statuses_is_that_of_the_code() -> None:
-    rows = table(section(section(GUIDE, "## Sessions"), "### Statuses and exit codes"))
+    rows = table(section(SESSIONS, "## Statuses and exit codes"))
     assert {row[0].strip("`"): int(row[1]) for row in rows} == EXIT_CODES
 
 
 def test_the_table_of_providers_is_that_of_the_code() -> None:
-    rows = table(section(section(GUIDE, "## Sessions"), "### Models"))
+    rows = table(section(SESSIONS, "## Models"))
     documented = [[cell.strip("`") for cell in row[:3]] for row in rows]
     assert documented == [
         [name, kind.key.upper(), kind.default_model] for name, kind in PROVIDERS.items()
@@ -373,7 +374,7 @@ def test_the_table_of_algorithms_is_that_of_the_code() -> None:
 
 
 def test_the_table_of_session_settings_is_that_of_the_code() -> None:
-    rows = table(section(section(GUIDE, "## Sessions"), "### Settings of a session"))
+    rows = table(section(SESSIONS, "## Settings of a session"))
     documented = {row[0].strip("`"): row[1].strip("`") for row in rows}
     assert documented.pop("configs")
     defaults = json.loads(LoopConfig().model_dump_json(exclude={"train", "configs"}))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from cli_runner import Cli
 
 from p2p.commands.catalogue import _wrap
 from p2p.rewards import list_rewards
+from p2p.sandbox import Layers
 
 
 def test_envs_lists_all_with_their_sizes(p2p: Cli) -> None:
@@ -68,6 +71,18 @@ def test_doctor_looks_at_everything(p2p: Cli) -> None:
     found = {item["name"]: item for item in outcome.json}
     assert set(found) == {"packages", "machine", "sandbox", "gpu", "rendering", "model", "runs"}
     assert outcome.status == (0 if all(i["ok"] for i in outcome.json if i["needed"]) else 1)
+
+
+@pytest.mark.parametrize("platform", ["darwin", "linux"])
+def test_doctor_says_what_works_without_a_sandbox(
+    platform: str, p2p: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = Layers(landlock_abi=0, seccomp=True, namespaces=(), problem="no Landlock")
+    monkeypatch.setattr("p2p.sandbox.launch.layers", lambda: absent)
+    monkeypatch.setattr("p2p.commands.doctor.sys", SimpleNamespace(platform=platform))
+    found = {item["name"]: item for item in p2p("doctor", "--json").json}["sandbox"]
+    assert not found["ok"]
+    assert any("--unsafe-local" in line for line in found["details"])
 
 
 def test_doctor_says_how_to_mend_a_folder_that_cannot_be_written(

@@ -118,7 +118,7 @@ def test_a_node_is_added_and_a_job_is_submitted_to_it_and_cancelled(visitor: Vis
     page.get_by_role("button", name="Add a node").click()
     page.get_by_role("form", name="Add a node").get_by_label("Backend").select_option("local")
     page.get_by_label("Name", exact=True).fill("spare")
-    page.get_by_label("Cores", exact=True).fill("1")
+    page.get_by_role("spinbutton", name="Cores", exact=True).fill("1")
     page.get_by_role("button", name="Add", exact=True).click()
     page.get_by_role("cell", name="spare", exact=True).wait_for()
     page.get_by_role("button", name="Submit a job").click()

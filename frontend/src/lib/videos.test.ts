@@ -3,7 +3,7 @@ import type { Iteration, Video } from "../api/types";
 import { beforeAfter, clipOf, type Selection, panes, steps } from "./videos";
 
 function video(run: string, step: number, label: string): Video {
-  return { run_id: run, name: `eval_${step}_${label}.mp4`, step, label, url: `/${run}/${step}/${label}` };
+  return { run_id: run, name: `eval_${step}_${label}.mp4`, step, label, url: `/${run}/${step}/${label}`, drawn: true, iteration_id: "" };
 }
 
 function iteration(number: number, videos: Video[], best: [string, number] | null): Iteration {

@@ -71,7 +71,7 @@ export function clipOf(session: { best_iteration: number | null; phase: string; 
   }
   const best = bestIteration(session, iterations);
   const drawn = best?.videos.filter((video) => video.drawn !== false) ?? [];
-  const chosen = drawn.filter((video) => video.run_id === best.best_run_id && video.step === best.best_step);
+  const chosen = drawn.filter((video) => video.run_id === best?.best_run_id && video.step === best.best_step);
   const video = newest(chosen) ?? newest(drawn);
   return best && video ? { video, iteration: best.iteration, live: false } : null;
 }

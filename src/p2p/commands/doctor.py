@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import typer
 from rich.markup import escape
@@ -69,11 +71,27 @@ def _packages() -> Finding:
     return Finding("packages", not missing, tuple(details))
 
 
+CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
+WITHOUT_SANDBOX = (
+    "without it p2p show, sessions, serve and export work; what runs generated code is refused",
+    "safest way left: --unsafe-local in a throwaway container or VM without keys and network",
+)
+
+
 def _sandbox() -> Finding:
+    if sys.platform != "linux":
+        problem = f"{platform.system()} has none: use a Linux virtual machine or container"
+        return Finding("sandbox", False, (problem, *WITHOUT_SANDBOX))
     from p2p.sandbox import layers
 
     sandbox = layers()
-    return Finding("sandbox", sandbox.available, tuple(sandbox.describe()))
+    details = sandbox.describe()
+    if not sandbox.available:
+        where = "it needs Linux 5.13 or newer with Landlock"
+        if any(path.exists() for path in CONTAINER_FILES):
+            where += ", and a container whose seccomp profile allows landlock_* and seccomp"
+        details += [where, *WITHOUT_SANDBOX]
+    return Finding("sandbox", sandbox.available, tuple(details))
 
 
 def _rendering() -> Finding:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from p2p.config import ConfigurationError
 from p2p.sandbox import read_arrays, read_message, run_worker
 from p2p.training.engines.facts import surroundings
+from p2p.training.trainer_messages import longest_evaluation_s
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode
 
 if TYPE_CHECKING:
@@ -43,7 +44,11 @@ def play_in_sandbox(
             done.append(message)
 
         sandbox = surroundings(config, folder).sandbox(
-            folder, stall_seconds=STALL_SECONDS, disk_bytes=2 << 30, max_lines=episodes + 1
+            folder,
+            stall_seconds=STALL_SECONDS,
+            wall_seconds=longest_evaluation_s(config, episodes),
+            disk_bytes=2 << 30,
+            max_lines=episodes + 1,
         )
         process = run_worker(WORKER, payload, sandbox, read=read_message, on_message=take)
         end = process.wait()

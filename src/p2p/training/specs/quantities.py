@@ -645,7 +645,8 @@ def _concatenated(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 def join_infos(infos: Sequence[Mapping[str, Array]]) -> Mapping[str, Array] | None:
     """The info of many steps as that of one; None where they differ in their keys."""
-    if any(info.keys() != infos[0].keys() for info in infos):
+    names = set(infos[0])
+    if any(set(info) != names for info in infos):
         return None
     measured = [info for info in infos if isinstance(info, MeasuredInfo)]
     if len(measured) == len(infos):
