@@ -32,13 +32,13 @@ TITLES = {
 REWARD = Path(__file__).parent / "rewards" / "calm.py"
 
 
-def measure(env_id: str, rounds: int) -> dict[str, dict[str, Any]]:
+def measure(env_id: str, names: list[str], rounds: int) -> dict[str, dict[str, Any]]:
     """Turns of every contender in one environment."""
     settings = {
         "env_id": env_id, "width": 64, "envs": 8, "steps": 256, "torch_threads": 1,
         "reward": str(REWARD),
     }  # fmt: skip
-    contenders = [ppo_throughput.Contender({**settings, "name": name}) for name in TITLES]
+    contenders = [ppo_throughput.Contender({**settings, "name": name}) for name in names]
     try:
         for _ in range(rounds):
             for contender in contenders:
@@ -56,24 +56,26 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--contenders", nargs="+", default=list(TITLES)[1:], choices=TITLES)
     parser.add_argument("--write", action="store_true", help="keep the tables in results/")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     from p2p.training.model_files.adoption import adopt
 
+    names = ["ceiling", *options.contenders]
     before, results = machine(), {}
     for file, gymnasium_id in PAIRS:
-        results[file] = measure(adopt(options.folder / file), options.rounds)
-        results[gymnasium_id] = measure(gymnasium_id, options.rounds)
+        results[file] = measure(adopt(options.folder / file), names, options.rounds)
+        results[gymnasium_id] = measure(gymnasium_id, names, options.rounds)
     rows, goals = [], []
     share = ppo_throughput.ratio
     for name, measured in results.items():
-        for contender, title in TITLES.items():
+        for contender, title in ((name, TITLES[name]) for name in names):
             rates = sorted(turn["per_cpu_s"] for turn in measured[contender]["turns"])
             part = share(measured, contender, "ceiling", "per_cpu_s")
             rows.append([name, title, f"{rates[len(rates) // 2]:,.0f}", f"{part:.2f}"])
     for file, gymnasium_id in PAIRS:
-        for contender in ("stepping", "ours"):
+        for contender in (name for name in names if name in ("stepping", "ours")):
             parts = [
                 share(results[n], contender, "ceiling", "per_cpu_s") for n in (file, gymnasium_id)
             ]

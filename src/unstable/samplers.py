@@ -50,7 +50,7 @@ class TrueSkill(_Prior):
 
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
         try:
-            rated = self._package.rate(self._teams(*ratings), ranks=ranks(scores))
+            rated = self._package.rate(self._teams(*ratings), ranks=rank_scores(scores))
         except FloatingPointError:  # an outcome too unlikely for the package's arithmetic
             return list(ratings)
         return [Rating(team[0].mu, team[0].sigma) for team in rated]
@@ -73,7 +73,9 @@ class TrueSkill(_Prior):
 @dataclass(frozen=True)
 class OpenSkill(_Prior):
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        rated = self._model.rate(self._teams(*ratings), ranks=[float(r) for r in ranks(scores)])
+        rated = self._model.rate(
+            self._teams(*ratings), ranks=[float(r) for r in rank_scores(scores)]
+        )
         return [Rating(team[0].mu, team[0].sigma) for team in rated]
 
     def quality(self, one: Rating, other: Rating) -> float:
@@ -89,7 +91,7 @@ class OpenSkill(_Prior):
         return PlackettLuce(mu=self.mu, sigma=self.sigma, beta=self.beta, tau=self.tau)
 
 
-def ranks(scores: Sequence[float]) -> list[int]:
+def rank_scores(scores: Sequence[float]) -> list[int]:
     """Return ranks: 0 for the best, equal for equal scores."""
     order = sorted(set(scores), reverse=True)
     return [order.index(score) for score in scores]

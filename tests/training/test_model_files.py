@@ -11,10 +11,11 @@ import mujoco
 import numpy as np
 import pytest
 
-from p2p.config import ConfigurationError, EnvOptions
+from p2p.config import ConfigurationError, EnvOptions, TrainConfig
 from p2p.settings import get_settings
 from p2p.training.env_spec import get_env_spec
 from p2p.training.envs.registry import make_single
+from p2p.training.evaluation import play_here, record_episodes
 from p2p.training.model_files.adoption import adopt, restore
 from p2p.training.model_files.description import as_toml
 from p2p.training.model_files.facts import read_facts
@@ -211,3 +212,11 @@ def test_metadata_makes_the_robot_hold_its_start(models: Path) -> None:
     held = metadata.action_offset[1] + 0 * metadata.action_scale[1]
     start = metadata.default_joint_pos[metadata.joint_names.index("right_hip")]
     assert held == pytest.approx(start, abs=0.1)
+
+
+def test_judges_see_episodes_that_the_sandbox_played(models: Path) -> None:
+    config = TrainConfig(env_id=adopt(models / "walker.xml"), max_episode_steps=20)
+    played = record_episodes(config, "random", episodes=3, seed=5)
+    here = list(play_here(config, "random", rows=3, episodes=3, seed=5))
+    for episode, expected in zip(played, here, strict=True):
+        np.testing.assert_array_equal(episode["qpos"], expected["qpos"])

@@ -227,7 +227,7 @@ def test_answers_end_where_the_model_does(model: Any):
 
 def test_few_adapters_are_kept_and_all_are_served(model: Any, tmp_path: Path):
     folders = [save_adapter(tmp_path / str(i), model, i) for i in range(5)]
-    engine = TransformersEngine(deepcopy(model), max_adapters=2)
+    engine = TransformersEngine(deepcopy(model), max_loras=2)
     requests = [
         (prompt, Sampling(1.0, 1.0, 4, seed=0), folders[number % 5])
         for number, prompt in enumerate(prompts(15))

@@ -124,7 +124,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def start(model: Path) -> VLLMEngine:
-    return VLLMEngine(str(model), max_parallel_seq=8, max_adapters=SLOTS, max_lora_rank=4)
+    return VLLMEngine(str(model), max_parallel_seq=8, max_loras=SLOTS, max_lora_rank=4)
 
 
 def ask(

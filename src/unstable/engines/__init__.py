@@ -90,14 +90,8 @@ ENGINES = {
 }
 """The module and class by the name in `cfg["engine"]`."""
 
-OPTIONS = {
-    "device": "device",
-    "dtype": "dtype",
-    "max_parallel_seq": "max_parallel_seq",
-    "max_model_len": "max_model_len",
-    "max_loras": "max_adapters",
-}
-"""The engines' arguments, by what a configuration calls them."""
+OPTIONS = ("device", "dtype", "max_parallel_seq", "max_model_len", "max_loras")
+"""Arguments of every engine, as a configuration names them."""
 
 
 def make_engine(cfg: Mapping[str, Any], loaded: tuple[Any, Any] | None = None) -> Engine:
@@ -117,7 +111,7 @@ def make_engine(cfg: Mapping[str, Any], loaded: tuple[Any, Any] | None = None) -
         raise ValueError(f"no engine {name!r}; there are auto, {', '.join(ENGINES)}")
     if not cfg.get("model_name"):
         raise ValueError("the engine's configuration has no model_name")
-    options = {argument: cfg[key] for key, argument in OPTIONS.items() if key in cfg}
+    options = {key: cfg[key] for key in OPTIONS if key in cfg}
     if name == "vllm":
         import torch
 

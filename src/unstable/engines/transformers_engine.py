@@ -40,7 +40,7 @@ class Policies:
         self, base: AnyDecoder, limit: int, load_model: Callable[[str], AnyDecoder]
     ) -> None:
         if limit < 1:
-            raise ValueError(f"max_adapters is {limit}: at least 1")
+            raise ValueError(f"max_loras is {limit}: at least 1")
         self.base = LoadedPolicy(base)
         self.limit = limit
         self._load_model = load_model
@@ -129,7 +129,7 @@ class TransformersEngine:
         dtype: `auto` (float32 on a CPU, else as the model was saved), `float32`, `bfloat16`, ...
         max_parallel_seq: how many requests are answered at once; the others wait.
         max_model_len: of prompt and answer together.
-        max_adapters: how many adapters, or whole models, are kept in memory.
+        max_loras: how many adapters, or whole models, are kept in memory.
         prefill_tokens: how many tokens of prompts are read in one step, if there are several;
             None: 16,384 on a CPU, and 65,536 elsewhere.
         beside_learner: a learner uses the same GPU, and maybe the same weights, at the same time:
@@ -145,7 +145,7 @@ class TransformersEngine:
         dtype: str = "auto",
         max_parallel_seq: int = 128,
         max_model_len: int = 8192,
-        max_adapters: int = 8,
+        max_loras: int = 8,
         prefill_tokens: int | None = None,
         beside_learner: bool = False,
     ) -> None:
@@ -168,7 +168,7 @@ class TransformersEngine:
         self.vocabulary = int(model.get_input_embeddings().num_embeddings)
         longest = getattr(model.config, "max_position_embeddings", None)
         self.max_model_len = min(max_model_len, longest or max_model_len)
-        self._policies = Policies(self._decoder(model), max_adapters, self._load_decoder)
+        self._policies = Policies(self._decoder(model), max_loras, self._load_decoder)
         self._stream = _make_stream(self.device) if beside_learner else None
         self._queue: deque[_Request] = deque()
         self._running: set[DecodingRow] = set()

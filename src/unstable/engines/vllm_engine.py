@@ -123,7 +123,7 @@ class VLLMEngine:
         dtype: of the weights, as vLLM names it.
         max_parallel_seq: how many requests are decoded at the same time; others wait.
         max_model_len: tokens of a prompt and its answer; no more than the model has positions.
-        max_adapters: how many adapters are loaded at the same time; requests for others wait.
+        max_loras: how many adapters are loaded at the same time; requests for others wait.
         max_lora_rank: the highest rank of an adapter.
         gpu_memory_utilization: the share of the GPU's memory to take; None: as vLLM does.
 
@@ -140,7 +140,7 @@ class VLLMEngine:
         dtype: str = "auto",
         max_parallel_seq: int = 128,
         max_model_len: int = 8192,
-        max_adapters: int = 8,
+        max_loras: int = 8,
         max_lora_rank: int = 32,
         gpu_memory_utilization: float | None = None,
     ) -> None:
@@ -176,8 +176,8 @@ class VLLMEngine:
                     max_num_seqs=max_parallel_seq,
                     max_model_len=self.max_model_len,
                     enable_lora=True,
-                    max_loras=max_adapters,
-                    max_cpu_loras=max_adapters,
+                    max_loras=max_loras,
+                    max_cpu_loras=max_loras,
                     max_lora_rank=choose_max_rank(max_lora_rank),
                     logprobs_mode="processed_logprobs",
                     disable_log_stats=True,  # they grow with every adapter that there ever was
@@ -187,7 +187,7 @@ class VLLMEngine:
         except (VLLMError, ValueError, RuntimeError, OSError) as error:
             raise EngineError(f"vLLM cannot serve {model}: {error}") from error
         self.tokenizer = self._llm.get_tokenizer()
-        self._slots = AdapterSlots(max_adapters, self._load)
+        self._slots = AdapterSlots(max_loras, self._load)
         self._numbers = itertools.count()
         self._requests: set[str] = set()
         self._asked = 0

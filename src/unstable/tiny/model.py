@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstable.core import derive_seed
+from unstable.engines import Sampling
 from unstable.utils.files import write_whole
 from unstable.utils.templates import tokenize_prompt
 
@@ -69,6 +72,8 @@ def _byte_symbols() -> list[str]:
 
 TEMPLATE = "bare"
 """The prompt template that the model is made for."""
+MOST_ROWS = 256
+"""Boards that are answered at once."""
 MAX_LENGTH = 2048
 """Positions the model is made for; boards need a few dozen."""
 
@@ -196,25 +201,22 @@ def sample_moves(
     seed: int,
     max_tokens: int = 16,
 ) -> list[str]:
-    import torch
+    """Sample a move per board at temperature 1; the same ones for the same seed."""
+    from unstable.engines.decoder import Decoder, DecodingRow
 
-    by_length: dict[int, list[int]] = {}
-    prompts = [tokenize_prompt(TEMPLATE, board, tokenizer) for board in boards]
-    for number, prompt in enumerate(prompts):
-        by_length.setdefault(len(prompt), []).append(number)
-    answers = [""] * len(boards)
-    with torch.random.fork_rng(devices=[]), torch.inference_mode():
-        torch.manual_seed(seed)
-        for length, numbers in sorted(by_length.items()):  # alike in length: nothing to pad
-            ids = torch.tensor([prompts[number] for number in numbers])
-            tokens = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=True,
-                top_k=0,
-                max_new_tokens=max_tokens,
-            )
-            texts = tokenizer.batch_decode(tokens[:, length:], skip_special_tokens=True)
-            for number, text in zip(numbers, texts, strict=True):
-                answers[number] = text
-    return answers
+    rows = [
+        DecodingRow(
+            tuple(tokenize_prompt(TEMPLATE, board, tokenizer)),
+            Sampling(seed=derive_seed(seed, number)),
+            max_tokens,
+        )
+        for number, board in enumerate(boards)
+    ]
+    # A copy: the decoder replaces layers.
+    decoder = Decoder(copy.deepcopy(model), MOST_ROWS, frozenset({int(tokenizer.eos_token_id)}))
+    waiting = list(rows)
+    while waiting or decoder.rows:
+        room = MOST_ROWS - len(decoder.rows)
+        decoder.step(waiting[:room])
+        del waiting[:room]
+    return tokenizer.batch_decode([row.tokens for row in rows], skip_special_tokens=True)

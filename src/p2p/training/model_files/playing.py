@@ -48,7 +48,7 @@ def play_in_sandbox(
             stall_seconds=STALL_SECONDS,
             wall_seconds=longest_evaluation_s(config, episodes),
             disk_bytes=2 << 30,
-            max_lines=episodes + 1,
+            max_lines=episodes + 10,
         )
         process = run_worker(WORKER, payload, sandbox, read=read_message, on_message=take)
         end = process.wait()
