@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"(^```.*?^```$|^    \S.*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 LANGUAGES = {".py": "python", ".toml": "toml", ".csv": "text", ".xml": "xml"}
-AS_IT_IS = {".md", ".png", ".svg", ".webp"}
+AS_IT_IS = {".md", ".mp4", ".png", ".svg", ".webp"}
 
 
 def site_path(path: str) -> str:

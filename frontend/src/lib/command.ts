@@ -58,6 +58,7 @@ export function commandLine(request: StartRequest): string {
   for (const [name, flag] of TOGGLES) {
     if (asked[name] !== undefined) words.push(asked[name] ? `--${flag}` : `--no-${flag}`);
   }
+  for (const name of asked.trackers ?? []) words.push("--log", name);
   for (const text of asked.visual_criteria ?? []) words.push("--visual-criteria", quoted(text));
   for (const [name, value] of Object.entries(asked.settings ?? {})) words.push("--set", quoted(`${name}=${String(value)}`));
   if (asked.criteria) words.push("--criteria", "-", `<<'END'\n${JSON.stringify(asked.criteria)}\nEND`);
