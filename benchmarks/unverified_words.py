@@ -2,7 +2,7 @@
 
 python benchmarks/unverified_words.py [--write]
 
-Four sets of paraphrases. Nothing is trained: a prompt with a word that no criterion measures cannot
+Sets of paraphrases. Nothing is trained: a prompt with a word that no criterion measures cannot
 end `passed`, whatever a policy does. The readings of the third set are counted but not listed.
 """
 
@@ -38,6 +38,9 @@ SETS = (
     PromptSet("second, worked on later", "paraphrases_held_out.csv", "27 and 3 of 60"),
     PromptSet("third, four misreadings fixed", "paraphrases_third.csv", "37 and 2 of 60", False),
     PromptSet("fourth, worked on after it was read", "paraphrases_fourth.csv", "9 and 2 of 20"),
+    PromptSet("fifth, by somebody else, worked on", "paraphrases_fifth.csv", "25 and 4 of 60"),
+    PromptSet("sixth, long ones by somebody else", "paraphrases_sixth.csv", "47 and 12 of 60"),
+    PromptSet("seventh, not worked on", "paraphrases_seventh.csv", "38 and 6 of 60"),
 )
 G1 = Path(__file__).parents[1] / "tests" / "agents" / "builtin" / "unitree_g1"
 STANDS_FOR = {"Mjlab-Velocity-Flat-Unitree-Go1": "Ant-v5"}
@@ -109,7 +112,9 @@ def main() -> None:
                 "that no criterion measures ends `unverified` at best. Nothing is trained here. "
                 "Each set was written before the words were looked at for it; the column *at first"
                 " sight* is how it was read then, and is the honest figure for new prompts. The "
-                "third and the fourth set were written by who revised the words. The third was "
+                "third and the fourth set were written by the author of the words, the later ones "
+                "by somebody who had not seen them. Of the 16 of the seventh that count as checked "
+                "in full, two lose a number (a turn every six seconds, within 1 cm). The third was "
                 "counted three times; four of its prompts had been read as something else in "
                 "silence, and were corrected. Prompts for the Unitree Go1 are read with the facts "
                 "of Ant-v5."
@@ -122,7 +127,7 @@ def main() -> None:
                  "unverified now", "refused now", "checked in full now"], counts,
             ),
             "",
-            "Those of the first, second and fourth set that are not checked in full:",
+            "Those of the listed sets that are not checked in full:",
             "",
             table(["environment", "prompt", "unchecked words", "refusal"], rows),
             "",

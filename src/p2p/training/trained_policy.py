@@ -27,14 +27,17 @@ class TrainedPolicy:
 
     @property
     def path(self) -> Path:
-        """The file that Stable-Baselines3 loads."""
-        return self.record.checkpoints_dir / f"step_{self.step}" / "policy.zip"
+        """The file that Stable-Baselines3 loads; it is written when it is first asked for."""
+        from p2p.training.checkpoints import export_policy
+
+        return export_policy(self.record, self.step)
 
     @cached_property
     def _network(self) -> Policy:
         from p2p.training.policies.policy import Policy
 
-        return Policy.load(self.path.with_name("policy.safetensors"))
+        folder = self.record.checkpoints_dir / f"step_{self.step}"
+        return Policy.load(folder / "policy.safetensors")
 
     def act(self, obs: ArrayLike) -> NDArray[np.float32]:
         """The action for an observation of the environment, or one for each row of several."""

@@ -219,4 +219,6 @@ def sample_moves(
         room = MOST_ROWS - len(decoder.rows)
         decoder.step(waiting[:room])
         del waiting[:room]
-    return tokenizer.batch_decode([row.tokens for row in rows], skip_special_tokens=True)
+    answers = [row.tokens for row in rows]
+    moves: list[str] = tokenizer.batch_decode(answers, skip_special_tokens=True)
+    return moves

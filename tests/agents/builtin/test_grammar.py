@@ -100,11 +100,12 @@ def test_every_word_is_used_or_reported(phrases: list[str]) -> None:
 def test_every_motion_and_quality_has_a_rule_and_stands_in_the_documentation() -> None:
     text = (Path(__file__).parents[3] / "docs" / "builtin_author.md").read_text()
     words = {e.value for e in LEXICON.values() if e.slot in ("motion", "quality")} - {"fall"}
+    words -= {"jerky", "wobbly", "noisy", "dragging"}  # asked for only by not being so
     # What `fall` and `touch` mean where they are negated, getting up where it is to stand, and
     # standing where a limb moves or is to stay on the ground.
     implied = {"never_falls", "untouched", "stand_up", "standing", "step_in_place", "planted"}
     implied |= {"grounded", "hind_legs", "overhead", "one_leg", "walking", "human"}
-    implied |= {"long_strides", "short_strides"}
+    implied |= {"long_strides", "short_strides", "small_jumps", "lifted_feet", "lean"}
     assert words | implied == set(RULES)
     assert set(OPPOSITES.values()) <= set(RULES)
     shown = {"on_back": "on its back", "on_front": "on its front",
@@ -115,7 +116,7 @@ def test_every_motion_and_quality_has_a_rule_and_stands_in_the_documentation() -
              "aloft": "leaving the ground", "facing": "facing forward", "head_up": "head up",
              "not_fast": "not too fast", "together": "feet together",
              "lands": "land on its feet", "undisturbed": "do not move it",
-             "carried": "as if carrying a tray"}  # fmt: skip
+             "nose_down": "nose down", "carried": "as if carrying a tray"}  # fmt: skip
     assert not [name for name in words if shown.get(name, name) not in text]
 
 

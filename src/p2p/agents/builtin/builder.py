@@ -11,7 +11,14 @@ from functools import partial
 from itertools import combinations
 from typing import Literal
 
-from p2p.agents.builtin.measures import WHOLE, WINDOWS, Measure, Stat, Window, exclude_each_other
+from p2p.agents.builtin.measures import (
+    WHOLE,
+    Measure,
+    Stat,
+    Window,
+    exclude_each_other,
+    window_name,
+)
 from p2p.agents.builtin.morphology import Morphology
 from p2p.agents.builtin.quantities import Quantity
 from p2p.contracts import Category, Criterion
@@ -82,6 +89,8 @@ class CriteriaBuilder:
     """Whether it is to turn over or lie: then being upside down is no fall."""
     settling: bool = False
     """Whether it is to end up on one side: then turning over is only how it gets there."""
+    speed: float | None = None
+    """At which it is to go, where that is stated, in m/s."""
     travelling: bool = False
     """Whether it is to get somewhere: then what it does besides need not be done in place."""
     stepping: bool = True
@@ -126,7 +135,7 @@ class CriteriaBuilder:
         window = WHOLE if row.whole else self.window
         low, high = (None if edge is None else self._number(edge) for edge in (row.low, row.high))
         measure = Measure(row.stat, row.quantity, low, high, window)
-        title = row.title + (f" ({WINDOWS[window]})" if window in WINDOWS else "")
+        title = row.title + ("" if window == WHOLE else f" ({window_name(window)})")
         for place, known in enumerate(self.criteria):
             same = self.measures[place] == measure and known.comparison == row.comparison
             if same and row.category == "task":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from p2p.agents.builtin.builder import CriteriaBuilder
@@ -16,6 +17,7 @@ from p2p.agents.builtin.lexicon import (
     STOP_WORDS,
     Names,
     by_phrase,
+    canonical,
     entry_of,
     load_words,
 )
@@ -48,12 +50,38 @@ EXAMPLES = ("run forward fast", "walk backward slowly", "stand still", "balance 
             "reach the target", "push the object", "balance with little effort")  # fmt: skip
 """Of which a refusal names those that work."""
 MOST = 30
-_WINDOWS: tuple[tuple[Window, ...], ...] = (
-    (WHOLE,),
-    ((0.0, 0.5), (0.5, 1.0)),
-    ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0)),
-)
-"""How a sequence of one, two, three parts divides the time."""
+
+
+SHORTEST = 0.02
+"""Of a part of a sequence, as a share of the episode."""
+
+
+def divide_time(parts: Sequence[Sequence[Goal]], seconds: float) -> tuple[Window, ...]:
+    """When each part of a sequence is done: as long as stated, the rest in equal shares.
+
+    Raises ValueError where the stated times are longer than the episode.
+    """
+    stated = [max((_share(goal, seconds) for goal in part), default=0.0) for part in parts]
+    if sum(stated) > 1.0 + 1e-6:
+        raise ValueError
+    free = stated.count(0.0)
+    if 1.0 - sum(stated) < SHORTEST * free:
+        raise ValueError
+    rest = (1.0 - sum(stated)) / free if free else 0.0
+    ends = [sum(share or rest for share in stated[: n + 1]) for n in range(len(parts))]
+    edges = [0.0, *(_edge(end) for end in ends[:-1]), 1.0]
+    return tuple(pairwise(edges))
+
+
+def _share(goal: Goal, seconds: float) -> float:
+    if goal.lasts is None:
+        return 0.0
+    return goal.lasts.value / (1.0 if goal.lasts.unit == "share" else seconds)
+
+
+def _edge(share: float) -> float:
+    """Halves and thirds have names."""
+    return next((edge for edge in (0.5, 1 / 3, 2 / 3) if abs(share - edge) < 5e-4), round(share, 3))
 
 
 def write_criteria(request: IntentRequest) -> IntentProposal:
@@ -101,6 +129,7 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
         criteria=tuple(criteria),
         unused_words=unused,
         note=_note(parsed, builder),
+        assumptions=parsed.assumptions,
         training=training_for(parsed, model),
     )
 
@@ -113,6 +142,9 @@ def _examples(model: Morphology) -> str:
         if builder.has_task and not builder.cannot:
             working.append(f"“{prompt}”")
     return ", ".join(working[:3])
+
+
+_SWINGS = frozenset({"swing", "swinging", "sway", "swaying", "rock"})
 
 
 def _what_helps(model: Morphology) -> str:
@@ -140,18 +172,29 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
     """The criteria that the goals ask for, and the usual ones on top."""
     builder = CriteriaBuilder(model, quantities_of(model.spec.env_id))
     motions_served: list[bool] = []
-    windows = _WINDOWS[min(len(parsed.parts), len(_WINDOWS)) - 1]
-    for part, window in zip(parsed.parts, windows, strict=False):
+    try:
+        windows = divide_time(parsed.parts, model.horizon * model.spec.dt)
+    except ValueError:
+        windows = divide_time([()] * len(parsed.parts), 1.0)
+        times = (goal.lasts for goal in parsed.goals if goal.lasts)
+        builder.uncovered += [f"{time.value:.3g} {time.unit}" for time in times]
+    for part, window in zip(parsed.parts, windows, strict=True):
         builder.window = window
         motions = {goal.motion for goal in part if not goal.negated}
         # Move the cart from side to side: moving is how it is done, and no goal of its own.
         others = motions - {"go", "run"}
-        manner = bool(others) and (model.root is None or "sway" in others)
+        # Back and forth is a way to go; arms that swing are not.
+        swings = any(
+            g.motion == "sway" and not _SWINGS & set(map(canonical, g.words)) for g in part
+        )
+        manner = bool(others) and (model.root is None or swings)
         builder.sideways = any(goal.direction in ("left", "right") for goal in part)
         builder.turning = bool(motions & {"turn", "spin", "roll"})
         builder.tumbling = bool(motions & TUMBLING)
         builder.swaying = "sway" in motions
         builder.settling = bool(motions & {"on_back", "on_front"})
+        speeds = (goal.stated("m/s") for goal in part if goal.motion in ("go", "run", "crawl"))
+        builder.speed = next((speed for speed in speeds if speed), None)
         builder.travelling = bool(motions & {"go", "run", "crawl"})
         builder.stepping = not (
             model.wheels or motions & {"hop", "jump"} or any(goal.limb for goal in part)
@@ -207,8 +250,6 @@ def _note(parsed: Parsed, builder: CriteriaBuilder) -> str:
         notes.append(
             f"The observation does not show what “{unseen[0]}” needs: train with side_info."
         )
-    if len(parsed.parts) > 3:
-        notes.append("Of a sequence I take the first three parts.")
     if len(parsed.parts) > 1:
         notes.append("The policy observes the time (observe_time), to know which part it is in.")
     return " ".join(notes)
@@ -277,28 +318,34 @@ class Slots:
 
 
 _ANY_SPEED = frozenset(PACES)
-_TRAVEL = Slots(frozenset(WAYS), _ANY_SPEED, frozenset({"m/s", "times", "m"}))
+_TRAVEL = Slots(
+    frozenset(WAYS), _ANY_SPEED, frozenset({"m/s", "times", "m", "lengths", "lengths/s", "times/s"})
+)
 _TURNING = Slots(
     frozenset({"clockwise", "counterclockwise", "left", "right"}),
     _ANY_SPEED,
-    frozenset({"rad/s", "rad", "times"}),
+    frozenset({"rad/s", "rad", "times", "times/s", "radius"}),
 )
 _TUMBLING = Slots(_TRAVEL.directions | _TURNING.directions, units=frozenset({"times"}))
-_JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m", "times"}))
+_JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m", "times", "times/s"}))
+_HOPPING = Slots(frozenset({"up", "down"}), frozenset({"fast", "slow"}), _JUMPING.units)
 _REACHING = Slots(frozenset({"target", "away"}), frozenset({"fast"}))
 SLOTS: Mapping[str, Slots] = {
     **dict.fromkeys(("go", "run", "crawl"), _TRAVEL),
     **dict.fromkeys(("spin", "turn"), _TURNING),
     **dict.fromkeys(("flip", "roll"), _TUMBLING),
-    **dict.fromkeys(("jump", "hop"), _JUMPING),
+    "jump": _JUMPING,
+    "hop": _HOPPING,
+    **dict.fromkeys(("lean", "nose_down"), Slots(frozenset(WAYS), units=frozenset({"rad"}))),
     **dict.fromkeys(("reach", "push", "touch"), _REACHING),
-    "sway": Slots(frozenset({"left", "right", "up"}), units=frozenset({"times"})),
+    "sway": Slots(frozenset({"left", "right", "up"}), units=frozenset({"times", "m"})),
     "return": Slots(frozenset({"start", "backward"}), _ANY_SPEED),
     "leave": Slots(frozenset({"away", "backward"})),
     **dict.fromkeys(("on_left", "on_right"), Slots(frozenset({"left", "right"}))),
     **dict.fromkeys(
-        (*RISING, "stand", "balance", "raise", "overhead", "untouched"), Slots(frozenset({"up"}))
+        ("stand", "balance", "raise", "overhead", "untouched"), Slots(frozenset({"up"}))
     ),
+    **dict.fromkeys(RISING, Slots(frozenset({"up"}), frozenset({"fast"}))),
     **dict.fromkeys(("lower", "crouch", "lie"), Slots(frozenset({"down"}))),
 }
 """Of motions that use any."""
@@ -317,7 +364,8 @@ def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
     if len(builder.cannot) > cannot or not builder.served:
         words = ["not"] * goal.negated + list(goal.words)
     else:
-        words = [*_unused_words(builder, goal), *unmeasured_manners(builder, goal, name or "")]
+        asked = replace(goal, motion=name or goal.motion)
+        words = [*_unused_words(builder, asked), *unmeasured_manners(builder, goal, name or "")]
     builder.uncovered += [word for word in words if word not in STOP_WORDS]
 
 
@@ -346,7 +394,7 @@ def _adapted(builder: CriteriaBuilder, goal: Goal) -> Goal:
 def _unused_words(builder: CriteriaBuilder, goal: Goal) -> Iterator[str]:
     """A direction, a speed or a number that the motion cannot use."""
     slots = SLOTS.get(goal.motion, Slots())
-    if slots is _JUMPING and goal.direction in WAYS:
+    if slots in (_JUMPING, _HOPPING) and goal.direction in WAYS:
         slots = _TRAVEL
     for slot, value, usable in (
         ("direction", goal.direction, slots.directions),
@@ -356,20 +404,10 @@ def _unused_words(builder: CriteriaBuilder, goal: Goal) -> Iterator[str]:
         if value and value not in usable and not slow:
             entries = ((word, entry_of(word)) for word in goal.words)
             yield from (word for word, entry in entries if entry and entry.slot == slot)
-    if _lasts(builder, goal.stated("s")):
-        return
     amount = goal.amount
     at_most = amount is not None and amount.bound == "at_most" and amount.unit != "m/s"
     if amount is not None and (at_most or amount.unit not in slots.units):
         yield f"{'at most ' if at_most else ''}{amount.value:.3g} {amount.unit}"
-
-
-def _lasts(builder: CriteriaBuilder, seconds: float | None) -> bool:
-    """Whether the time asked for is in the time that the criteria are about."""
-    model = builder.model
-    return (
-        seconds is not None and builder.window == WHOLE and seconds <= model.horizon * model.spec.dt
-    )
 
 
 # --- settings of the training ---------------------------------------------------------------------

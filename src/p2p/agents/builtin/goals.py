@@ -17,6 +17,8 @@ class Goal:
     direction: str = ""
     speed: str = ""
     amount: Amount | None = None
+    lasts: Amount | None = None
+    """For how long, in s or as a share of the episode."""
     limb: tuple[str, ...] = ()
     """As said: sides, then the noun."""
     negated: bool = False
@@ -37,6 +39,8 @@ class Parsed:
     unused: tuple[str, ...]
     conflicts: tuple[str, ...] = ()
     """Opposite directions of one motion, as in "forward and backward"."""
+    assumptions: tuple[str, ...] = ()
+    """Slips that were corrected, and clauses that ask for nothing."""
 
     @property
     def goals(self) -> tuple[Goal, ...]:
@@ -50,6 +54,7 @@ def merged(goal: Goal, change: Goal) -> Goal:
         direction=change.direction or goal.direction,
         speed=change.speed or goal.speed,
         amount=change.amount or goal.amount,
+        lasts=change.lasts or goal.lasts,
         words=(*goal.words, *change.words),
     )
 

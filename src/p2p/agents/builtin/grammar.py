@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from p2p.agents.builtin.context import leave_out_context
 from p2p.agents.builtin.goals import (
     HELD,
     TRAVEL,
@@ -36,6 +37,7 @@ from p2p.agents.builtin.lexicon import (
     LIMB_POSTURES,
     LIMBS,
     LONGEST_PHRASE,
+    MANNERS,
     OBJECT_WORDS,
     OPPOSITE,
     OWNERS,
@@ -48,14 +50,18 @@ from p2p.agents.builtin.lexicon import (
     SUBJECTS,
     TARGET_WORDS,
     THINGS,
+    Amount,
     Entry,
     Token,
     canonical,
     entry_of,
     lemmas,
+    manner_of,
     normalised,
+    plain,
     tokens_of,
 )
+from p2p.agents.builtin.spelling import correct_spelling
 
 _LEGS = frozenset({"leg", "foot"})
 _ANY_WAY = TRAVEL | {"hop"}
@@ -65,6 +71,9 @@ _PASSED_OVER = (
 )
 """Between a back and how it is."""
 _LEANS_BY = DEGREES | OWNERS | {"a", "bit", "little", "slightly", "far", "way", *LIMBS}
+_LEANS = frozenset({"lean", "tilt", "pitch", "bend"})
+_ARE = frozenset({"is", "are", "was", "were", "you're", "be"})
+_STOPS = frozenset(",.!?:")
 _HEADS = frozenset({"head", "heads", "heading", "headed"})
 _BUT, _ON = frozenset({"only", "just"}), frozenset({"on", "using"})
 """Between what it goes on and the limb; and before that."""
@@ -91,6 +100,10 @@ class _Reader:
     unused: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     negated: str = ""
+    illustrations: list[str] = field(default_factory=list)
+    """Likenesses that say again what was said."""
+    forbidden: str = ""
+    """The negation of the last goal, which goes on after `or`."""
     carrying: str = ""
     """A verb such as `put`, until it is said where to."""
     pending: Goal = field(default_factory=lambda: Goal(""))
@@ -227,6 +240,9 @@ class _Reader:
             posture = LIMB_POSTURES.get(" ".join(words[:size]))
             if posture is not None:
                 self.unused += [] if posture else words[:size]  # arms out to the sides
+                more, taken = self._limb_posture(tokens[held + size :]) if posture else ("", 0)
+                if {posture, more} <= {"raise", "overhead"}:  # raised above the head
+                    return min(posture, more), held + size + taken
                 return posture, held + size
         return "", 0
 
@@ -242,6 +258,10 @@ class _Reader:
         """`the back` is a body part and no way to go; what is asked of it is a posture."""
         words = [token.word for token in tokens[:8]]
         own = self.before[-1:] in ([], [""], ["with"], ["keep"], ["keeping"], ["and"])
+        ends = words[1:2] and words[1] in BACKS and "" in words[2:3]
+        if own and ends and words[0] in BACK_POSTURES:  # straight back, arms down
+            self._take(Entry("quality", BACK_POSTURES[words[0]]), f"{words[0]} back")
+            return 2
         if own and words[0] in BACKS and words[1:2] and words[1] in BACK_POSTURES:
             self._take(Entry("quality", BACK_POSTURES[words[1]]), f"back {words[1]}")
             return 2
@@ -284,8 +304,12 @@ class _Reader:
             for last in range(min(len(words), start + 4), start, -1):
                 entry = self.lexicon.get(" ".join(words[start:last]))
                 if entry and entry.slot == "direction":
-                    self._drop_negation()
-                    self.unused += [words[0], *words[start:last]]
+                    leans = canonical(words[0]) in _LEANS and entry.value not in ("up", "down")
+                    if leans and not self.negated:
+                        self.goals.append(Goal("lean", entry.value, words=tuple(words[:last])))
+                    else:
+                        self._drop_negation()
+                        self.unused += [words[0], *words[start:last]]
                     return last
         return 0
 
@@ -314,7 +338,9 @@ class _Reader:
                 self._open(Goal(motion, direction, speed, words=(phrase,)))
             else:
                 goal = self.goals[same]
-                direction, speed = goal.direction or direction, goal.speed or speed
+                sides = (g.direction for g in self.goals if g.direction in ("left", "right"))
+                direction = goal.direction or next(sides, direction)  # to the right like a crab
+                speed = goal.speed or speed
                 words_used = (*goal.words, phrase)
                 self.goals[same] = replace(goal, direction=direction, speed=speed, words=words_used)
             return last
@@ -339,8 +365,23 @@ class _Reader:
             (n for n, token in enumerate(tokens) if not token.word or token.word in _ENDS_CLAUSE),
             len(tokens),
         )
-        self.unused.append(" ".join(token.word for token in tokens[:end]))
+        text = " ".join(token.word for token in tokens[:end])
+        if self._restates(tokens[:end]):
+            self.illustrations.append(f"“{text}” only illustrates what is asked for")
+        else:
+            self.unused.append(text)
         return end
+
+    def _restates(self, tokens: Sequence[Token]) -> bool:
+        """Whether how it is to go was said before, and the likeness names nothing of its own."""
+        how = (manner_of(word) for goal in self.goals for word in goal.words)
+        said = any(manner not in (None, "", "walk") for manner in how) or any(
+            self._is_style(goal.motion) or goal.speed or goal.amount for goal in self.goals
+        )
+        words = [token.word for token in tokens]
+        is_one = _ARE & {*words} and any(word in SIMILES or word in MANNERS for word in words)
+        own = any(word in SIDES or word in self.limbs for word in words)
+        return said and not own and not is_one and not any(map(self._forbids, tokens))
 
     def _likeness(self, tokens: Sequence[Token]) -> int:
         """`as still as a statue` says what `still` says."""
@@ -426,15 +467,33 @@ class _Reader:
             self._modify(Goal("", speed=entry.value, words=(phrase,)))
 
     def _single(self, token: Token) -> int:
-        if token.amount:
+        if token.amount and token.amount.unit in ("s", "share") and not token.amount.bound:
+            self._last_for(token.amount, token.text)
+        elif token.amount:
             self._modify(Goal("", amount=token.amount, words=(token.text,)))
+        elif (
+            token.text in _STOPS and self.negated and self.before[-1:] != self.negated.split()[-1:]
+        ):
+            self._drop_negation()  # it does not reach into the next clause
         elif token.word == "off" and self._follows_travel():
             pass  # dash off
+        elif token.word in ("or", "nor") and self.forbidden:
+            self.negated = self.forbidden  # without stopping or turning
         elif token.word and token.word not in STOP_WORDS:
             self.unused.append(token.word)
         elif not token.word and token.text[0].isdigit():
             self.unused.append(token.text)
         return 1
+
+    def _last_for(self, time: Amount, text: str) -> None:
+        """Say of the last goal, or of the next one, how long it is to last."""
+        goal = self.goals[-1] if self.goals else self.pending
+        if goal.lasts or (not self.goals and not goal.words and self._previous(1) != ["for"]):
+            self.unused.append(text)
+        elif self.goals:
+            self.goals[-1] = replace(goal, lasts=time)
+        else:
+            self.pending = replace(goal, lasts=time)
 
     def _follows_travel(self) -> bool:
         entry = entry_of(self.before[-1], self.lexicon) if self.before else None
@@ -448,12 +507,17 @@ class _Reader:
             if canonical(self.carrying) in LIGHT_VERBS and self._last_demand() == self.carrying:
                 self.carrying = ""
             self._drop_carrying()
-        negated, self.negated = bool(self.negated), ""
+        negated, self.forbidden, self.negated = bool(self.negated), self.negated, ""
+        if self.goals and self.before and self.goals[-1].words[-1:] == (self.before[-1],):
+            same = self.goals[-1].motion == goal.motion and self._is_style(goal.motion)
+            same |= goal.motion in ("on_back", "on_front")  # do not flip onto your back
+            negated |= same and self.goals[-1].negated  # no violent shaking
         whole = merged(pending, goal)
         self.goals.append(replace(whole, motion=goal.motion, limb=goal.limb, negated=negated))
 
     def _forbid_way(self, change: Goal) -> None:
         """What is forbidden is no way to go."""
+        self.forbidden = self.negated
         words, self.negated = (*self.negated.split(), *change.words), ""
         travels = self._last(lambda goal: goal.motion in TRAVEL and not goal.negated)
         if travels is None or change.direction not in _WAYS:
@@ -473,36 +537,47 @@ class _Reader:
         if self.negated and change.speed:
             flipped = {"fast": "slow", "slow": "medium"}.get(change.speed, change.speed)
             change, self.negated = replace(change, speed=flipped), ""
-        last = self._last(
-            lambda goal: not self._is_style(goal.motion) and not (goal.negated and goal.direction)
-        )
+        last = self._modified_by(change)
         before = self.pending if last is None else self.goals[last]
-        upright = change.direction in ("up", "down")
-        if upright and before.direction and before.direction != OPPOSITE[change.direction]:
-            self.unused += change.words  # with the nose up: the way to go stays what it is
-            return
-        if {change.speed, before.speed} == {"fast", "slow"}:
+        if not self._fits(before, change):
             self.unused += change.words
             return
-        if cross(before.direction, change.direction) and not EITHER_SIDE & {
-            *before.words,
-            *change.words,
-        }:
+        either = EITHER_SIDE & {*before.words, *change.words}
+        if cross(before.direction, change.direction) and not either:
             if last is not None and before.motion in _ANY_WAY:
-                self.goals.insert(
-                    last + 1,
-                    Goal(before.motion, change.direction, before.speed, words=change.words),
-                )
+                way = Goal(before.motion, change.direction, before.speed, words=change.words)
+                self.goals.insert(last + 1, way)
             else:
                 self.unused += change.words
             return
         opposite = change.direction and before.direction == OPPOSITE.get(change.direction)
-        if opposite and not EITHER_SIDE & {*before.words, *change.words}:
+        if opposite and not either:
             self.conflicts.append(f"{before.direction} and {change.direction}")
         if last is None:
             self.pending = merged(before, change)
         else:
             self.goals[last] = merged(before, change)
+
+    def _fits(self, before: Goal, change: Goal) -> bool:
+        """Whether a goal can take this up: it has one number and one speed.
+
+        With the nose up, the way to go stays what it is.
+        """
+        upright = change.direction in ("up", "down") and before.direction
+        return not (
+            (change.amount and before.amount)
+            or (upright and before.direction != OPPOSITE[change.direction])
+            or {change.speed, before.speed} == {"fast", "slow"}
+        )
+
+    def _modified_by(self, change: Goal) -> int | None:
+        """The goal that a direction, a speed or a number belongs to; None: the next one."""
+        motions = _MEASURED_BY.get(change.amount.unit, frozenset()) if change.amount else ()
+        fitting = self._last(lambda goal: goal.motion in motions and not goal.amount)
+        return self._last(self._is_open) if fitting is None else fitting
+
+    def _is_open(self, goal: Goal) -> bool:
+        return not self._is_style(goal.motion) and not (goal.negated and goal.direction)
 
     def _last_demand(self) -> str:
         """The last word that was read but for fillers and qualities."""
@@ -532,6 +607,8 @@ class _Reader:
         self.carrying = ""
 
 
+_MEASURED_BY = {"m/s": TRAVEL | {"hop"}, "lengths/s": TRAVEL | {"hop"}, "rad/s": {"turn", "spin"},
+                "radius": {"turn", "spin"}, "rad": {"turn", "spin", "lean"}}  # fmt: skip
 _CARRIED = {"target": "reach", "away": "leave", "backward": "leave",
             **dict.fromkeys(("left", "right", "forward"), "go")}  # fmt: skip
 """What it means to put or take something there."""
@@ -539,6 +616,24 @@ _CARRIED = {"target": "reach", "away": "leave", "backward": "leave",
 
 STYLES = frozenset(entry.value for entry in LEXICON.values() if entry.slot == "quality")
 _COMPARED = frozenset(entry.value for entry in REMARKS.values() if entry.slot == "comparative")
+
+
+_MOVES_BY = frozenset({"in_turn", "lifted_feet", "long_strides", "high_steps", "dragging"})
+"""Styles of one that goes somewhere, though it is not said that it does."""
+
+
+_MERELY_STAY = frozenset(
+    {"stay", "stays", "staying", "hold", "held", "holding", "remain", "remaining", "rest"}
+)
+
+
+def _without_mere_staying(part: Sequence[Goal], unused: list[str]) -> list[Goal]:
+    """Where it goes, `stay` says how it is to be, in words that were not understood."""
+    goes = any(goal.motion in _ANY_WAY and not goal.negated for goal in part)
+    stays = [goal for goal in part if goes and goal.motion == "stand" and not goal.negated
+             and _MERELY_STAY.issuperset(goal.words)]  # fmt: skip
+    unused += [word for goal in stays for word in goal.words]
+    return [goal for goal in part if goal not in stays]
 
 
 def parse(
@@ -563,7 +658,10 @@ def parse(
     parts: list[tuple[Goal, ...]] = []
     unused: list[str] = []
     conflicts: list[str] = []
-    text = normalised(prompt)
+    illustrations: list[str] = []
+    text, corrections = correct_spelling(plain(prompt), frozenset({*limbs, *subjects}))
+    text, left_out = leave_out_context(text, limbs)
+    text = normalised(text)
     if not OBJECT_WORDS.isdisjoint(subjects):
         text = re.sub(rf"\b(?:white\s+)?(?:{'|'.join(OBJECT_WORDS)})\b", "object", text)
     things = own_limbs is None or not (OBJECT_WORDS | TARGET_WORDS).isdisjoint(subjects)
@@ -573,14 +671,29 @@ def parse(
         reader.read(piece)
         unused += [word for word in reader.unused if word not in fillers]
         conflicts += reader.conflicts
+        illustrations += reader.illustrations
         for part in divided([with_destination(goal) for goal in reader.goals]):
-            tidy = tidied(part)
+            tidy = tidied(_without_mere_staying(part, unused))
+            units = {goal.amount.unit for goal in tidy if goal.amount}
+            lost = [goal.amount for goal in part if goal.amount and goal.amount.unit not in units]
+            unused += [f"{amount.value:.3g} {amount.unit}" for amount in lost]
+            if parts and all(goal.negated or goal.motion in STYLES for goal in tidy):
+                parts[-1] = tidied((*parts[-1], *tidy))
+                continue
             lasting = parts and {goal.motion for goal in parts[-1]} & (HELD | {"stand"})
             if lasting and {goal.motion for goal in tidy} <= {"stand", "stop"}:
                 parts[-1] = tidied((*parts[-1], *tidy))
             else:
                 parts.append(tidy)
+    styles = [goal.motion for goal in parts[0] if goal.motion in STYLES] if parts else []
+    if len(styles) == sum(map(len, parts)) and not _MOVES_BY.isdisjoint(styles):
+        parts[0] = (Goal("go"), *parts[0])
     ways = [goal.direction for part in parts for goal in part]
     if any(cross(one, other) for one, other in pairwise(ways)):
         unused = [word for word in unused if word not in ("diagonal", "diagonally")]
-    return Parsed(tuple(parts), tuple(dict.fromkeys(unused)), tuple(dict.fromkeys(conflicts)))
+    return Parsed(
+        tuple(parts),
+        tuple(dict.fromkeys(unused)),
+        tuple(dict.fromkeys(conflicts)),
+        (*corrections, *left_out, *illustrations),
+    )

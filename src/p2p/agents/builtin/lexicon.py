@@ -98,6 +98,7 @@ class _Forms(_Words):
     following: frozenset[str]
     either_side: frozenset[str]
     counted: Phrases
+    unit_words: Phrases
     opposites: tuple[tuple[str, str], ...]
     rephrased: tuple[tuple[str, str], ...]
     sequence: str
@@ -108,6 +109,19 @@ class _Forms(_Words):
     patterns: dict[str, str] = Field(default_factory=dict)
 
 
+class _Clauses(_Words):
+    subjects: frozenset[str]
+    conjunctions: frozenset[str]
+    reasons: frozenset[str]
+    greetings: frozenset[str]
+    purposes: frozenset[str]
+    ends: frozenset[str]
+    determiners: frozenset[str]
+    beneficiaries: frozenset[str]
+    demands: frozenset[str]
+    plain_verbs: frozenset[str]
+
+
 def load_words(kind: type[Words], name: str, folder: str = "words") -> Words:
     """A table of this folder; raises ValidationError for fields that its kind does not have."""
     text = (files("p2p.agents.builtin") / folder / f"{name}.toml").read_text("utf-8")
@@ -116,7 +130,7 @@ def load_words(kind: type[Words], name: str, folder: str = "words") -> Words:
 
 _motions, _modifiers = load_words(_Motions, "motions"), load_words(_Modifiers, "modifiers")
 _limbs, _fillers = load_words(_Limbs, "limbs"), load_words(_Fillers, "fillers")
-_forms = load_words(_Forms, "forms")
+_forms, CLAUSES = load_words(_Forms, "forms"), load_words(_Clauses, "clauses")
 
 
 def _spell_out(pattern: str) -> Iterator[str]:
@@ -198,6 +212,7 @@ SIDES, LIMBS = by_phrase(_limbs.sides), by_phrase(_limbs.limbs)
 LIMB_POSTURES, BACK_POSTURES = by_phrase(_limbs.limb_postures), by_phrase(_limbs.back_postures)
 STAYING, LIGHT_VERBS = _forms.staying, _forms.light_verbs
 FOLLOWING, EITHER_SIDE, COUNTED = _forms.following, _forms.either_side, _forms.counted
+NOUNS = frozenset({*COUNTED, *(f"{noun}s" for noun in COUNTED)})
 OPPOSITE = {one: other for pair in _forms.opposites for one, other in (pair, (pair[1], pair[0]))}
 MISSPELT, IRREGULAR = by_phrase(_forms.misspelt), by_phrase(_forms.irregular)
 NUMBERS, TIMES, SEQUENCE = _forms.numbers, _forms.times, _forms.sequence
@@ -259,36 +274,18 @@ def lemmas(word: str) -> Iterator[str]:
                 yield stem[:-1] + "y"
 
 
-_SLIPS_FROM = 6
-"""Letters; in shorter words a slip makes too many others."""
-
-
-def _slips(word: str) -> Iterator[str]:
-    """What a word may be with one letter too many, too few or two of them swapped."""
-    places = range(1, len(word))
-    yield from (word[:i] + word[i + 1 :] for i in places)
-    yield from (word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in range(1, len(word) - 1))
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    yield from (word[:i] + letter + word[i:] for i in range(1, len(word) + 1) for letter in letters)
-
-
 @cache
 def canonical(word: str) -> str:
-    """The word of the vocabulary that this one is a form or a slip of; else the word itself."""
-    word = MISSPELT.get(word, word)
+    """The word of the vocabulary that this one is a form of; else the word itself."""
     if word in _WHOLE:
         return word
+    forms = (*(form for form in lemmas(word) if form != word), word)
     for known in (_PHRASES, VOCABULARY):  # hopping is to hop, though it stands in a longer phrase
-        if lemma := next((form for form in lemmas(word) if form in known), ""):
+        if lemma := next((form for form in forms if form in known), ""):
             return lemma
-    if word in VOCABULARY:
-        return word
-    if len(word) >= _SLIPS_FROM:
-        return next((slip for slip in _slips(word) if slip in _CONTENT), word)
     return word
 
 
-_CONTENT = frozenset(word for word in VOCABULARY - STOP_WORDS if len(word) >= _SLIPS_FROM - 1)
 _WHOLE = STOP_WORDS | {*_REMARK_PHRASES, *LIMBS, *SIDES, *DEGREES, *OWNERS, *TIMES}
 
 
@@ -297,6 +294,19 @@ def _with_base_forms(phrases: Mapping[str, Entry]) -> dict[str, Entry]:
     return {**bases, **phrases}
 
 
+def _words_of(*phrases: Iterable[str]) -> frozenset[str]:
+    return frozenset(word for each in phrases for text in each
+                     for word in re.findall(r"[a-z]{2,}(?:-[a-z]+)*", text))  # fmt: skip
+
+
+WORDS = _words_of(
+    _REMARK_PHRASES, SIMILES, STOP_WORDS, THINGS, LIMBS, SIDES, LIMB_POSTURES, BACK_POSTURES,
+    OBJECT_WORDS, TARGET_WORDS, BACKS, OWNERS, BETWEEN, DEGREES, LEANING, COUNTED, NUMBERS, TIMES,
+    IRREGULAR, _forms.unit_words, by_phrase(_motions.manners),
+    (re.sub(r"\\[a-zA-Z]", " ", text) for pair in _forms.rephrased for text in pair),
+    (re.sub(r"\\[a-zA-Z]", " ", text) for text in (SEQUENCE, *_forms.patterns.values())),
+)  # fmt: skip
+"""Every word that stands in a table; a word that does not may be a slip of one."""
 LEXICON: Mapping[str, Entry] = _with_base_forms(_PHRASES)
 """What each phrase says."""
 REMARKS: Mapping[str, Entry] = _with_base_forms(_REMARK_PHRASES)
@@ -325,13 +335,15 @@ class Amount:
 
     value: float
     unit: str
-    """m/s, rad/s, m, rad, s or times."""
+    """m/s, rad/s, m, rad, s, times, times/s, radius (m), lengths, lengths/s or share."""
     bound: str = ""
     """`at_least` or `at_most`; empty: that number."""
 
 
 _PER_SECOND = r"[\s-]*(?:/|per|a|each|every)[\s-]*(?:seconds?|secs?|s)\b"
 _PER_HOUR = r"\s*(?:/|per|an)\s*(?:hours?|h)\b"
+_PER_MINUTE = r"[\s-]*(?:/|per|a|each|every)[\s-]*(?:minutes?|mins?)\b"
+_METRES = r"(?:meters?|metres?|m)[\s-]+"
 _TURNS = "(?:turns?|revolutions?|rotations?)"
 _UNITS: Mapping[str, tuple[str, float, str]] = {
     "m/s": (rf"(?:meters?|metres?|m){_PER_SECOND}|mps\b", 1.0, "m/s"),
@@ -340,18 +352,34 @@ _UNITS: Mapping[str, tuple[str, float, str]] = {
     "mph": (r"miles?\s*(?:per|an)\s*hours?\b|mph\b", 0.44704, "m/s"),
     "rad/s": (rf"(?:radians?|rad){_PER_SECOND}", 1.0, "rad/s"),
     "deg/s": (rf"(?:degrees?|deg|°){_PER_SECOND}", pi / 180, "rad/s"),
+    "lengths/s": (rf"(?:body[\s-]*)?lengths?{_PER_SECOND}", 1.0, "lengths/s"),
+    "ft/s": (rf"(?:feet|foot|ft){_PER_SECOND}|fps\b", 0.3048, "m/s"),
+    "knots": (r"knots?\b", 0.5144, "m/s"),
+    "yards/s": (rf"yards?{_PER_SECOND}", 0.9144, "m/s"),
+    "m/min": (rf"(?:meters?|metres?|m){_PER_MINUTE}", 1 / 60, "m/s"),
+    "times/s": (rf"(?:times?|x)?{_PER_SECOND}|hz\b|hertz\b", 1.0, "times/s"),
+    "times/min": (rf"(?:times?|x)?{_PER_MINUTE}", 1 / 60, "times/s"),
     "turns/s": (rf"{_TURNS}{_PER_SECOND}", 2 * pi, "rad/s"),
-    "rpm": (rf"{_TURNS}\s*(?:/|per|a)\s*minutes?\b", 2 * pi / 60, "rad/s"),
+    "rpm": (rf"{_TURNS}{_PER_MINUTE}|rpm\b", 2 * pi / 60, "rad/s"),
+    "radius": (rf"{_METRES}(?:in\s+)?radius\b", 1.0, "radius"),
+    "diameter": (rf"{_METRES}(?:in\s+)?(?:diameter|across|wide)\b", 0.5, "radius"),
+    "lengths": (r"(?:body[\s-]*)lengths?\b", 1.0, "lengths"),
+    "mm": (r"(?:millimeters?|millimetres?)\b", 0.001, "m"),
+    "inches": (r"inch(?:es)?\b", 0.0254, "m"),
+    "yards": (r"yards?\b", 0.9144, "m"),
+    "min": (r"(?:minutes?|mins?)\b", 60.0, "s"),
+    "percent": (r"(?:%|percent|per\s+cent)", 0.01, "share"),
     "cm": (r"(?:centimeters?|centimetres?)\b", 0.01, "m"),
     "m": (r"(?:meters?|metres?)\b", 1.0, "m"),
     "deg": (r"(?:degrees?|°)", pi / 180, "rad"),
     "rad": (r"(?:radians?)\b", 1.0, "rad"),
     "s": (r"(?:seconds?|secs?)\b", 1.0, "s"),
-    "times": (r"(?:times?|x)\b", 1.0, "times"),
+    "times": (r"(?:times?|x)\b(?!/)", 1.0, "times"),
 }
 """In the order in which to look for them: how it is spelled out, and its value in SI units."""
+_UNIT_NAME = "|".join(sorted(_UNITS, key=len, reverse=True))
 _TOKEN = re.compile(
-    rf"(?:at\s+(?P<bound>most|least)\s+)?(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>{'|'.join(_UNITS)})(?![a-z/])"
+    rf"(?:at\s+(?P<bound>most|least)\s+)?(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>{_UNIT_NAME})(?![a-z/])"
     r"|(?P<word>[^\W\d_]+(?:[-'][^\W\d_]+)*)|(?P<other>\d+(?:\.\d+)?|[^\s\w])"
 )
 _NUMBER_WORD = "|".join(sorted(NUMBERS, key=len, reverse=True))
@@ -360,8 +388,16 @@ _NUMBERED = re.compile(rf"\b(?P<number>{_NUMBER_WORD})\s+(?=(?:{_UNIT_WORD}))")
 _COUNTED = re.compile(
     rf"\b(?P<number>\d+|{_NUMBER_WORD})\s+"
     r"(?P<noun>(?:(?:full|complete|whole|small|little|tiny|short|long|huge|giant|single|separate|big|high|quick|backwards?|forwards?|front|back|left|right)\s+)*"
-    rf"(?:{'|'.join(COUNTED)})s?)\b(?!\s*(?:/|per|a)\s)"
+    rf"(?:{'|'.join(COUNTED)})s?)\b(?!(?<=turn)\s*(?:/|per|a)\s)(?!(?<=s)(?<=turns)\s*(?:/|per|a)\s)(?!(?<=rotations)\s*(?:/|per|a)\s)"
 )
+
+
+_RATE = re.compile(
+    rf"\b(?P<number>\d+|{_NUMBER_WORD})\s+(?=(?:a|per|each|every) (?:second|minute)\b)"
+)
+
+
+_ROUND = re.compile(r"\b(radius|diameter) (?:of )?(?:\w+ )?(\d+(?:\.\d+)?) m\b")
 
 
 class Token(NamedTuple):
@@ -385,19 +421,32 @@ def tokens_of(text: str) -> list[Token]:
     return tokens
 
 
-def normalised(text: str) -> str:
-    """Lower case, numbers in digits, units in their short form, counts after what they count."""
+_NOT = re.compile(
+    r"\b(?:does|did|should|must|is|are|has|have|wo|need)n't\b|\b(?:should|must|may|will) not\b"
+)
+_SHORTENED = re.compile(r"\b(it|that|there|who|what|they|he|she)'(?:d|ll|ve|re)\b")
+
+
+def plain(text: str) -> str:
+    """Lower case, with one kind of apostrophe, of dash, and of forbidding."""
     text = text.lower().replace("’", "'").replace("_", " ")  # noqa: RUF001 - as people type it
+    text = text.replace("‑", "-").replace("–", "-")  # noqa: RUF001
+    return _SHORTENED.sub(r"\1", _NOT.sub("don't", text))
+
+
+def normalised(text: str) -> str:
+    """Numbers in digits, units in their short form, counts after what they count."""
     for pattern, phrase in REPHRASED:
         text = pattern.sub(phrase, text)
     text = re.sub(r"[^\W\d_]+(?:-[^\W\d_]+)+", _split_compound, text)
     text = re.sub(rf"(?<!at )\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
                   lambda word: f"{TIMES[word[1]]} times", text)  # fmt: skip
+    text = _RATE.sub(lambda rate: f"{_digits(rate['number'])} times ", text)
     text = _COUNTED.sub(lambda count: f"{count['noun']} {_digits(count['number'])} times", text)
     text = _NUMBERED.sub(lambda number: f"{_digits(number['number'])} ", text)
     for unit, (spelled, _, _) in _UNITS.items():
-        text = re.sub(rf"(?<=\d)\s*(?:{spelled})", f" {unit} ", text)
-    return text
+        text = re.sub(rf"(?<=\d)\s*(?:{spelled})(?!/)", f" {unit} ", text)
+    return _ROUND.sub(r"\2 \1", text)
 
 
 def _split_compound(word: re.Match[str]) -> str:

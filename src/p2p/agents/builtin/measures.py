@@ -81,7 +81,21 @@ class Measure:
             words += f" at least {self.low:g}{unit}"
         elif self.high is not None:
             words += f" at most {self.high:g}{unit}"
-        return words + (f" in the {WINDOWS[self.window]}" if self.window in WINDOWS else "")
+        return words + ("" if self.window == WHOLE else f" in the {window_name(self.window)}")
+
+
+def window_name(window: Window) -> str:
+    return WINDOWS.get(window) or f"part from {window[0]:g} to {window[1]:g} of the time"
+
+
+def _read_window(text: str) -> tuple[str, Window]:
+    """A measure's text without its window, and the window."""
+    for window, name in WINDOWS.items():
+        if text.endswith(f" in the {name}"):
+            return text.removesuffix(f" in the {name}"), window
+    if match := re.search(rf" in the part from ({_NUMBER}) to ({_NUMBER}) of the time$", text):
+        return text[: match.start()], (float(match[1]), float(match[2]))
+    return text, WHOLE
 
 
 def read_measure(text: str, quantities: Mapping[str, Quantity]) -> Measure | None:
@@ -89,10 +103,7 @@ def read_measure(text: str, quantities: Mapping[str, Quantity]) -> Measure | Non
     text = " ".join(text.lower().split()).rstrip(".")
     if text in (LASTING, ENDS):
         return Measure("lasting" if text == LASTING else "ends")
-    window = next(
-        (span for span, name in WINDOWS.items() if text.endswith(f" in the {name}")), WHOLE
-    )
-    text = text.removesuffix(f" in the {WINDOWS.get(window)}")
+    text, window = _read_window(text)
     units = "|".join({re.escape(quantity.unit) for quantity in quantities.values()} - {""})
     limits: dict[str, float] = {}
     bounded: tuple[str, ...] = ()

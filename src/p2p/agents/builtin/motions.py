@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from math import pi
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -36,6 +37,9 @@ TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
 FULL_TURN = 4.5
 """Angles up to here, in rad, are told apart by where it faces at the end."""
+LEAN = 0.12
+"""From where on it leans, in rad."""
+WAYS_AHEAD = frozenset({"forward", "backward"})
 IN_WATER = 0.5
 """How much of that what swims turns: a trained Swimmer settles at 0.35 rad/s."""
 
@@ -188,6 +192,8 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
         builder.cannot.append(f"go {goal.direction or 'forward'}")
         return
     stated = goal.stated("m/s")
+    if (lengths := goal.stated("lengths/s")) is not None:
+        stated = lengths * builder.model.length
     wanted = PACES[goal.speed or usual] * builder.model.pace if stated is None else stated
     tolerance = 0.15 if stated is not None else 0.5 if goal.speed == "slow" else None
     if stated is not None and goal.amount and goal.amount.bound:
@@ -212,6 +218,12 @@ def _on_legs(usual: str) -> Rule:
     def rule(builder: CriteriaBuilder, goal: Goal) -> None:
         if (count := goal.stated("times")) is not None:
             _count_steps(builder, goal, count)
+            return
+        if (rate := goal.stated("times/s")) is not None:
+            _step_so_often(builder, goal, rate)
+            goal = replace(goal, amount=None)
+        if (lengths := goal.stated("lengths")) is not None:
+            _go_so_far(builder, goal, lengths * builder.model.length)
             return
         if (way := goal.stated("m")) is not None:
             _go_so_far(builder, goal, way)
@@ -251,6 +263,20 @@ def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:
     )
 
 
+def _step_so_often(builder: CriteriaBuilder, goal: Goal, rate: float) -> None:
+    """As many steps a second as asked for."""
+    stepping = any(word in phrase for phrase in goal.words for word in ("step", "stride"))
+    if not stepping or "landings" not in builder.quantities:
+        builder.cannot.append(f"do so {rate:g} times a second")
+        return
+    steps = partial(Row, stat="events", quantity="landings", low=1.0)
+    count = rate * _seconds(builder)
+    builder.add(
+        steps("Steps as often as asked for", threshold=round(0.85 * count)),
+        steps("Steps no more often", threshold=round(1.15 * count), comparison="at_most"),
+    )
+
+
 def _go_so_far(builder: CriteriaBuilder, goal: Goal, way: float) -> None:
     """Get as far as asked for, and stay there."""
     quantity, title = WAYS.get(goal.direction, WAYS["forward"])
@@ -258,11 +284,13 @@ def _go_so_far(builder: CriteriaBuilder, goal: Goal, way: float) -> None:
         builder.cannot.append(f"go {way:g} m")
         return
     far = partial(Row, stat="final", quantity="drift")
+    least = goal.amount is not None and goal.amount.bound == "at_least"
     builder.add(
         Row(title, "mean", quantity, 0.7 * way / _seconds(builder)),
-        far("Gets as far as asked for", threshold=0.85 * way),
-        far("Gets no farther", threshold=1.15 * way, comparison="at_most"),
+        far("Gets as far as asked for", threshold=way if least else 0.85 * way),
     )
+    if not least:
+        builder.add(far("Gets no farther", threshold=1.15 * way, comparison="at_most"))
 
 
 def _counted(
@@ -311,7 +339,7 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         if orbit in builder.quantities and not whirls:
             _orbit(builder, orbit, goal.stated("times") or 1.0)
             return
-        stated = goal.stated("rad/s")
+        stated, radius = _turn_rate(goal), goal.stated("radius")
         wide = builder.travelling and not goal.speed
         swims = "ahead_speed" in builder.quantities
         rate = TURN_RATES["slow" if wide else goal.speed or usual]
@@ -320,15 +348,12 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         rate = rate if stated is None else stated
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
+        if radius is not None:
+            _go_round(builder, goal, quantity, radius)
+            return
         angle = goal.stated("rad")
-        if angle is not None and angle < FULL_TURN:
-            turned = partial(Row, stat="final", quantity="turned_right" if right else "turned_left")
-            builder.add(
-                turned("Has turned as far as asked for", threshold=0.8 * angle),
-                turned("Has turned no farther", threshold=1.2 * angle, comparison="at_most"),
-            )
-        elif angle is not None:
-            builder.cannot.append(f"turn by {angle:.3g} rad")
+        if angle is not None:
+            _turn_by(builder, angle, "right" if right else "left")
         elif times := goal.stated("times"):
             builder.add(Row(title, "turns", quantity, times))
         else:
@@ -340,6 +365,40 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
             builder.add(*on_the_spot)
 
     return rule
+
+
+def _turn_by(builder: CriteriaBuilder, angle: float, way: str) -> None:
+    """Turn by an angle that can be told by where it faces at the end."""
+    if angle >= FULL_TURN:
+        builder.cannot.append(f"turn by {angle:.3g} rad")
+        return
+    turned = partial(Row, stat="final", quantity=f"turned_{way}")
+    builder.add(
+        turned("Has turned as far as asked for", threshold=0.8 * angle),
+        turned("Has turned no farther", threshold=1.2 * angle, comparison="at_most"),
+    )
+
+
+def _turn_rate(goal: Goal) -> float | None:
+    """The rate that is stated, in rad/s."""
+    turns = goal.stated("times/s")
+    return goal.stated("rad/s") if turns is None else 2 * pi * turns
+
+
+def _go_round(builder: CriteriaBuilder, goal: Goal, quantity: str, radius: float) -> None:
+    """A circle of a radius: as fast as one turns by it."""
+    speed = next(
+        (each for each in ("ahead_speed", "ground_speed") if each in builder.quantities), ""
+    )
+    if not speed or not radius:
+        builder.cannot.append("tell how wide the circle is")
+        return
+    wanted = builder.speed or PACES[goal.speed or "medium"] * builder.model.pace
+    builder.add(
+        _rate("Goes round", "speed", speed, wanted, 0.15),
+        _rate("Turns", "rate", quantity, wanted / radius, 0.15),
+        _keeps("Keeps turning", quantity, wanted / radius),
+    )
 
 
 def _orbit(builder: CriteriaBuilder, quantity: str, rounds: float) -> None:
@@ -413,6 +472,14 @@ def _jump(
 def _counts_jumps(builder: CriteriaBuilder, goal: Goal) -> bool:
     """Ask for as many jumps as were stated; False where none were."""
     count, amount = goal.stated("times"), goal.amount
+    if (rate := goal.stated("times/s")) is not None:
+        times = rate * _seconds(builder)
+        often = partial(Row, stat="events", quantity="clearance", low=(OFF_THE_GROUND, "height"))
+        builder.add(often("Leaves the ground as often as asked for", threshold=round(0.9 * times)))
+        if amount is not None and not amount.bound:
+            most = partial(often, comparison="at_most")
+            builder.add(most("Leaves the ground no more often", threshold=round(1.2 * times)))
+        return True
     if count is None or amount is None or amount.bound == "at_most":
         return False
     rows = _counted("Leaves the ground", "clearance", count, low=(OFF_THE_GROUND, "height"))
@@ -428,16 +495,24 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
         # Nothing else tells a learner who stands what it lacks, before it leaves the ground.
         bouncing = replace(BOUNCING, threshold=(0.12, "pace"), category="task", weight=1.0)
         _jump(builder, goal, OFF_THE_GROUND, bouncing)
-        if goal.stated("times") is None:
+        if goal.stated("times") is None and goal.stated("times/s") is None:
             builder.add(*ROWS["hopping"])
     else:
-        _go(builder, goal, "hop")
+        far = goal.stated("m")
+        if far is None:
+            _go(builder, goal, "hop")
+        else:
+            _go_so_far(builder, goal, far)
         builder.add(replace(BOUNCING, threshold=(0.15, "pace")), *ROWS["in_the_air"])
+    if goal.stated("times/s") is not None:
+        _counts_jumps(builder, goal)
+        return
     if goal.stated("times") is not None:
         if builder.travelling or goal.direction not in ("up", "down", ""):
             _counts_jumps(builder, goal)
         return
-    times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
+    often = {"fast": 2.0, "slow": 0.5}.get(goal.speed, 1.0) if not goal.direction else 1.0
+    times = max(1.0, round(often * HOPS_PER_SECOND * _seconds(builder)))
     _off_the_ground(builder, "Hops again and again", float(times))
 
 
@@ -468,6 +543,8 @@ def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
     """Rise from lying, as far as the goal says; one that stands already stands."""
     if builder.model.hangs:
         builder.add(*ROWS["pole_up"])
+    elif builder.model.poles and goal.motion != "sit_up":
+        _stand(builder, goal)
     elif builder.model.height_joint is None and "tilt" in builder.quantities:
         builder.add(*upright(0.6))
     elif "height" not in builder.quantities:
@@ -476,6 +553,8 @@ def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
         _stand(builder, goal)
     else:
         builder.add(*ROWS["sit_up" if goal.motion == "sit_up" else "get_up"])
+        if goal.speed == "fast":
+            builder.add(Row("Is up soon", "share", "height", 0.8, low=(0.75, "clear")))
 
 
 def _lie(builder: CriteriaBuilder, _: Goal) -> None:
@@ -501,9 +580,17 @@ def _sway(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.cannot.append("go from side to side")
         return
     seconds = model.horizon * model.spec.dt
+    wide = goal.stated("m")
     swings = goal.stated("times") or max(4.0, float(int(seconds / SWING_SECONDS)))
     builder.add(
-        Row("Swings from side to side", "swings", "cart_right", swings, low=SWING),
+        Row(
+            "Swings from side to side",
+            "swings",
+            "cart_right",
+            swings,
+            low=0.5 * wide if wide else SWING,
+        ),
+        *([Limit("Swings no farther", "highest", "cart_offset", 0.8 * wide)] if wide else []),
         *(ROWS["pole_task"] if model.poles else ()),
     )
 
@@ -793,7 +880,9 @@ OPPOSITES: Mapping[str, str] = {
     "aloft": "grounded", "planted": "raise",
     "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
     "straight": "straight", "crawl": "go", "stop": "go", "lower": "raise",
-    "crooked": "straight",
+    "crooked": "straight", "jerky": "smooth", "wobbly": "level", "noisy": "quiet", "sway": "level",
+    "on_back": "never_falls", "on_front": "never_falls",
+    "dragging": "lifted_feet", "in_turn": "together",
     "centred": "off_centre", "off_centre": "centred", "on_left": "on_right", "on_right": "on_left",
 }  # fmt: skip
 """What a forbidden motion asks for instead."""
@@ -877,8 +966,42 @@ def _together(builder: CriteriaBuilder, _: Goal) -> None:
 
 def _walking(builder: CriteriaBuilder, goal: Goal) -> None:
     """Go, but no faster than a walk."""
-    _go(builder, goal)
+    if not builder.travelling:
+        _go(builder, goal)
     builder.add(*ROWS["not_fast"])
+
+
+def _lean(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Lean one way, by the angle that is stated or visibly."""
+    key = f"lean_{goal.direction}"
+    if key not in builder.quantities:
+        builder.cannot.append(f"tell how far it leans {goal.direction}")
+        return
+    way = goal.direction if goal.direction in WAYS_AHEAD else f"to the {goal.direction}"
+    angle = goal.stated("rad")
+    if angle is None:
+        builder.add(Row(f"Leans {way}", "share", key, 0.7, low=LEAN))
+    else:
+        off = max(0.07, angle / 3)
+        title = f"Leans {way} as far as asked for"
+        builder.add(Row(title, "share", key, 0.7, low=angle - off, high=angle + off))
+
+
+def _small_jumps(builder: CriteriaBuilder, _: Goal) -> None:
+    """Leave the ground, and get not far from it."""
+    if "height" not in builder.quantities:
+        builder.cannot.append("tell how high it jumps")
+        return
+    model = builder.model
+    top = model.standing_height + 0.15 * max(model.standing_height, model.length / 1.5)
+    builder.add(Limit("Jumps no higher than a little", "highest", "height", top))
+
+
+def _lifts_feet(builder: CriteriaBuilder, _: Goal) -> None:
+    """Lift each foot again and again instead of dragging it."""
+    if "foot_lift" not in builder.quantities:
+        builder.cannot.append("tell whether the feet are lifted")
+    builder.add(Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_STEPPED, "height")))
 
 
 def _squats(builder: CriteriaBuilder, _: Goal) -> None:
@@ -968,6 +1091,10 @@ RULES: Mapping[str, Rule] = {
     "one_leg": _one_leg,
     "head_up": _head_up,
     "together": _together,
+    "lean": _lean,
+    "nose_down": lambda builder, goal: _lean(builder, replace(goal, direction="forward")),
+    "small_jumps": _small_jumps,
+    "lifted_feet": _lifts_feet,
     "walking": _walking,
     "squats": _squats,
     "human": _human,

@@ -299,6 +299,9 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
             angle = _formula(f"np.arcsin(np.clip({minus}{{}}, -1.0, 1.0))", height)
             yield Quantity(key, f"angle of the {root.name}'s front {way} the horizontal", "rad",
                            angle, r"\phi" if sign > 0 else r"-\phi")  # fmt: skip
+    for way, lean in _leans(model).items():
+        words = f"angle by which the {root.name} leans {way}"
+        yield Quantity(lean_key(way), words, "rad", lean, r"\phi")
     nose = _nose(model)
     if nose is not None:
         yield Quantity("nose_up", f"angle of the {root.name}'s nose above the horizontal", "rad",
@@ -317,6 +320,28 @@ def _ground(model: Morphology) -> Iterator[Quantity]:
                        Code(count, count), "n")  # fmt: skip
     yield Quantity("penetration", "depth of its lowest point in the ground", "m",
                    Code(None, "{penetration}"), "p", episode_only=True)  # fmt: skip
+
+
+def lean_key(way: str) -> str:
+    return f"lean_{way.rsplit(maxsplit=1)[-1]}"
+
+
+def _leans(model: Morphology) -> Mapping[str, Code]:
+    """How far one that stands leans to each side that it can lean to."""
+    hinge = model.root_axis("hinge", 1)
+    if model.starts_lying or model.height_joint is None or model.up != (0.0, 0.0, 1.0):
+        return {}
+    if model.free:
+        angle = "np.arcsin(np.clip({}, -1.0, 1.0))"
+        ahead, left = (
+            _formula(angle.format(_VERTICAL[axis]), *_orientation(model)) for axis in (0, 1)
+        )
+        return {"forward": _formula("-{}", ahead), "backward": ahead,
+                "to the right": left, "to the left": _formula("-{}", left)}  # fmt: skip
+    if hinge is None:
+        return {}
+    pitch = _signed(hinge[1], _state(model, "qpos", hinge[0].qpos_address))
+    return {"forward": pitch, "backward": _formula("-{}", pitch)}
 
 
 def _nose(model: Morphology) -> Code | None:
