@@ -83,11 +83,12 @@ def main() -> None:
             goals.append(
                 [file, TITLES[contender], f"{parts[0] / parts[1]:.2f} of {gymnasium_id}'s", verdict]
             )
+    given = f"--rounds {options.rounds} --contenders {' '.join(options.contenders)}"
     text = "\n".join(
         [
             "# Environments from model files",
             "",
-            "`python benchmarks/model_files.py FOLDER --write`",
+            f"`python benchmarks/model_files.py FOLDER {given} --write`",
             "",
             *described(before, machine()),
             "",
