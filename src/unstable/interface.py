@@ -1,11 +1,13 @@
 """Self-play from Python: train, resume, measure and export a run.
 
-import unstable
-run = unstable.train(game="Nim-v0-train", updates=30, seed=1)
-run.evaluate(games=400)             # win rates with their intervals
-run.games[-1]["moves"]              # games move by move
-run.export("nim-player")            # a folder that transformers loads
-unstable.load("last").resume(updates=60)
+    import unstable
+    run = unstable.train(game="Nim-v0-train", updates=30, seed=1)
+    run.evaluate(games=400)             # win rates with their intervals
+    run.games[-1]["moves"]              # games move by move
+    run.export("nim-player")            # a folder that transformers loads
+    unstable.load("last").resume(updates=60)
+
+A run is its folder: it is read anew whenever something is asked.
 """
 
 from __future__ import annotations
