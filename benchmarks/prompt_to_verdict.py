@@ -182,7 +182,8 @@ def by_phase(tree: Tree, events: list[tuple[float, str, dict[str, Any]]]) -> dic
 def run_session(contender: str, prompt: str, env_id: str, source: str) -> dict[str, Any]:
     """A session of `p2p run`, from the start of its process to the end of it."""
     work = work_folder()
-    home, runs = work / contender, work / contender / "runs"
+    home = work / contender
+    runs = home / "runs" / f"{env_id}_{prompt}".replace(" ", "_")  # jobs side by side, apart
     runs.mkdir(parents=True, exist_ok=True)
     session_env = {
         **{name: os.environ[name] for name in ("PATH", "LANG", "MUJOCO_GL") if name in os.environ},
@@ -213,12 +214,7 @@ def run_session(contender: str, prompt: str, env_id: str, source: str) -> dict[s
         ended = time.time()
         output.seek(0)
         text = output.read()[-2000:].decode(errors="replace")
-    mine = [
-        path
-        for path in set(runs.iterdir()) - known
-        if json.loads((path / "session.json").read_text())["prompt"] == prompt
-        and (path / "session.json").stat().st_mtime >= began - 1
-    ]
+    mine = [path for path in set(runs.iterdir()) - known if (path / "session.json").is_file()]
     if len(mine) != 1 or not (mine[0] / "result.json").exists():
         raise SystemExit(f"{contender}, {prompt}: no result\n{text}")
     session = mine[0]
