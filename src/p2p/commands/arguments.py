@@ -208,9 +208,9 @@ def make_request(
         raise UsageError("--set iteration_id: runs are named by what they train")
     if "visual_criteria" in options:
         options["visual_criteria"] = _read_lines("--visual-criteria", options["visual_criteria"])
-    for given in (options, of_set):
-        if given.get("env_id"):
-            given["env_id"] = check_environment(str(given["env_id"]))
+    given = options if options.get("env_id") else of_set  # --env counts, where both are given
+    if given.get("env_id"):
+        given["env_id"] = check_environment(str(given["env_id"]))
     with usage_errors(flag_names(context)):
         return model.model_validate({**fields, **options, "settings": {**settings, **of_set}})
 
