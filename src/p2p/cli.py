@@ -50,8 +50,7 @@ PANELS = {
         delete,
         trash,
     ),
-    "From a reward file": (train, check, rewards),
-    "Trained policies": (evaluate, play, export),
+    "Rewards and policies": (train, check, rewards, evaluate, play, export),
     "This machine": (envs, doctor),
 }
 CLASSES = {run: RunCommand, resume: ResumeCommand}

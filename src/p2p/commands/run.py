@@ -76,7 +76,7 @@ def run(
     context: typer.Context,
     prompt: Annotated[
         str | None,
-        typer.Argument(help="What the agent should do; `-` reads it from standard input."),
+        typer.Argument(help="What the agent should do; `-`: standard input."),
     ] = None,
     criteria: Annotated[
         Path | None,
@@ -107,13 +107,13 @@ def run(
     Derives criteria from the prompt, writes a reward and a judge, trains, judges,
     confirms a pass on unseen episodes, and revises until one holds.
 
-    Without a key, a rule-based author writes both. Keys come from the environment
-    or `.env`: ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY.
+    Without a key, a rule-based author writes both. Keys (environment or `.env`):
+    ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY.
 
     Exit status: 0 passed, 1 error, 2 bad arguments, 3 no pass within the
-    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no working reward, 8 out
-    of budget, 9 busy, 10 out of time, 11 unverified (no criterion measures some
-    words), 130 cancelled.
+    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no working reward,
+    8 out of budget, 9 busy, 10 out of time, 11 unverified (no criterion measures
+    some words), 130 cancelled.
     """
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")

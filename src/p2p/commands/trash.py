@@ -23,12 +23,12 @@ def delete(
 ) -> None:
     """Move a session to the trash.
 
-    Its files stay until `p2p trash --empty`.
+    Its files stay until `p2p trash --empty`; `p2p trash --restore` brings it back.
 
     [bold]Examples[/]
 
       p2p delete last
-      p2p trash --restore session_20260101_120000_0123abcd
+      p2p delete session_20260101_120000_0123abcd --runs-dir /data/runs
     """
     from p2p.contracts import utc_now
     from p2p.records.statuses import CANCELLABLE
@@ -53,6 +53,7 @@ def rename(
     [bold]Examples[/]
 
       p2p rename last "walker, first try"
+      p2p rename last ""
     """
     record = open_session(session, runs_dir)
     alias = record.update_metadata(alias=" ".join(title.split())).alias

@@ -83,13 +83,13 @@ class ResumeOptions(Record):
     max_iterations: Annotated[
         int | None,
         Field(ge=1),
-        Flag("--iterations", "Maximum number of iterations.", "N", panel=TRAINING, short="-n",
+        Flag("--iterations", "Most iterations.", "N", panel=TRAINING, short="-n",
              older=("--max-iterations",)),
     ] = None  # fmt: skip
     max_minutes: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False),
-        Flag("--max-minutes", "Maximum working time.", "MINUTES", "no limit", TRAINING),
+        Flag("--max-minutes", "Most working time.", "MINUTES", "no limit", TRAINING),
     ] = None
     """For each session, over all its processes."""
     budget_usd: Annotated[
@@ -212,7 +212,7 @@ class SessionOptions(ResumeOptions):
     ] = None
     confirm_episodes: Annotated[
         int | None,
-        Flag("--confirm-episodes", "Unseen episodes that confirm a pass.", "N", panel=JUDGING),
+        Flag("--confirm-episodes", "Unseen episodes for a pass.", "N", panel=JUDGING),
     ] = None
     settings: Annotated[
         dict[str, Any],

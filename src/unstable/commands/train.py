@@ -112,7 +112,7 @@ def resume(
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Resume a run that was stopped or killed, or train it for more updates.
+    """Resume a run that was stopped or killed, or train it further.
 
     [bold]Examples[/]
 
@@ -135,7 +135,9 @@ def tiny(
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same model.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make the embedded model, of under a million parameters, warmed up on random legal games.
+    """Make the embedded model, warmed up on random legal games.
+
+    It has under a million parameters.
 
     [bold]Examples[/]
 

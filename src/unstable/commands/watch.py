@@ -60,9 +60,10 @@ def terminal(
     once: OnceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the run of a Ray cluster, live; also called `unstable-terminal`.
+    """Show the run of a Ray cluster, live.
 
-    It asks the actors named Tracker and StepBuffer. Keys are those of `unstable watch`.
+    Also called `unstable-terminal`. It asks the actors named Tracker and StepBuffer. Keys are
+    those of `unstable watch`.
 
     [bold]Examples[/]
 
