@@ -49,7 +49,9 @@ def choose_step(record: IterationRecord, step: int | None) -> int:
     """The checkpoint asked for, else the selected one, else the last."""
     steps = checkpoint_steps(record)
     if not steps:
-        raise NoSuchCheckpoint(f"{record.path} has no checkpoint yet")
+        raise NoSuchCheckpoint(
+            f"{record.path} has no checkpoint yet: policy.safetensors is missing"
+        )
     if step is None:
         summary = record.read_summary()
         chosen = summary.selected_step if summary else None
