@@ -92,7 +92,7 @@ def test_hostile_names_are_refused_and_the_flag_is_named(p2p: Cli, bad: str) -> 
         (("submit", "--selfplay", "nothere.toml"), "--selfplay"),
         (("submit", "--priority", 500, "--", "ls"), "--priority"),
         (("show", "last"), "no jobs"),
-        (("logs", "nothere"), "no job nothere"),
+        (("logs", "nothere"), "JOB: no jobs in"),
     ],
 )
 def test_mistakes_are_named_and_leave_nothing_behind(

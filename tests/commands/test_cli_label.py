@@ -81,7 +81,7 @@ def test_the_report_says_how_far_people_and_judges_are_apart(
     ("flags", "said"),
     [
         (("--score", "0.5"), "--video, --score: give both"),
-        (("--video", "x", "--score", "0.5"), "--video: there is no video x"),
+        (("--video", "x", "--score", "0.5"), "--video: no video 'x' in"),
         (("--csv", "/no/where.csv"), "--csv: /no/where.csv cannot be written"),
     ],
 )

@@ -85,7 +85,7 @@ def intent_of(record: SessionRecord) -> Intent:
         (("x" * 5000, *POLE), 2, "PROMPT: String should have at most 4000 characters"),
         (("balance", "--env", "InvertedPendulumm-v5"), 2, "did you mean InvertedPendulum-v5"),
         (("balance", *POLE, "--model", "nosuch:thing"), 2, "providers: anthropic, openai, google"),
-        (("balance", *POLE, "--vlm", "nosuch:thing"), 2, "the model 'nosuch:thing'"),
+        (("balance", *POLE, "--vlm", "nosuch:thing"), 2, "--vlm: unknown model 'nosuch:thing'"),
         (("balance", *POLE, "--vlm", "builtin"), 2, "cannot see"),
         (("balance", *POLE, "--model", "gpt-6.1-sol"), 6, "set OPENAI_API_KEY"),
         (("balance", *POLE, "--vlm", "google:gemini-3.8-flash"), 6, "set GEMINI_API_KEY"),
@@ -144,14 +144,15 @@ def test_a_prompt_from_standard_input_can_be_empty_too(
         assert "the prompt is empty" in p2p("run", "-", *POLE).error
 
 
-def ended(outcome: Outcome, folder: Path) -> tuple[SessionRecord, str]:
-    """A session that ended early: its record, and the one line that says why."""
+def ended(outcome: Outcome, folder: Path, status: str, words: str) -> tuple[SessionRecord, str]:
+    """A session that ended early with this status: its record, and the one line that says why."""
     assert "Traceback" not in outcome.err
     record = last(folder / "runs")
-    status = record.read_status()
-    assert status is not None
+    written = record.read_status()
+    assert written is not None
+    assert written.status == status
     assert f"resume with: p2p resume {record.session_id}" in outcome.err
-    (line,) = [line for line in outcome.out.splitlines() if line.startswith(status.status)]
+    (line,) = [line for line in outcome.out.splitlines() if line.startswith(words)]
     return record, line
 
 
@@ -160,31 +161,46 @@ def test_a_sentence_that_the_builtin_author_does_not_understand_names_the_provid
 ) -> None:
     outcome = p2p("run", "frobnicate the quux", *POLE)
     assert outcome.status == 1
-    _, line = ended(outcome, tmp_path)
-    assert "frobnicate, quux" in line
+    assert "Traceback" not in outcome.err
+    assert "frobnicate, quux" in outcome.error
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "Ollama", "vLLM"):
-        assert name in line
+        assert name in outcome.error
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_where_no_environment_fits_the_session_ends_with_a_cause_and_can_be_looked_at(
-    p2p: Cli, tmp_path: Path
-) -> None:
+def test_without_a_key_a_prompt_that_fits_no_environment_leaves_nothing(p2p: Cli) -> None:
     outcome = p2p("run", "frobnicate the quux")
     assert outcome.status == 1
-    record, line = ended(outcome, tmp_path)
-    assert line.startswith("error no environment fits: ")
-    assert "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY" in line
-    assert line.endswith("Or name one with --env")
-    (row,) = p2p("sessions", "--json").json
-    assert (row["status"], row["env_id"]) == ("error", "")
-    assert row["prompt"] == "frobnicate the quux"
-    assert p2p("sessions").status == 0
-    shown = p2p("show", "last").out
-    assert shown.startswith(f"frobnicate the quux\n{line}\n")
-    assert p2p("analyze", "last").status == 0
-    again = p2p("resume", "last", "--json")
-    assert again.status == 1
-    assert again.json["message"] in line
+    assert outcome.error.startswith("error: no environment fits: ")
+    assert "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY" in outcome.error
+    assert outcome.error.endswith("Or name one with --env")
+    assert p2p("sessions", "--json").json == []
+
+
+def test_where_a_model_finds_no_environment_the_session_can_be_looked_at(
+    p2p: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer(played_by_builtin) as server:
+        for name, value in server.environment("anthropic").items():
+            monkeypatch.setenv(name, value)
+        get_settings.cache_clear()
+        outcome = p2p("run", "frobnicate the quux")
+        assert outcome.status == 1
+        assert "resume with" not in outcome.err  # it would be refused again
+        record = last(tmp_path / "runs")
+        (line,) = [line for line in outcome.out.splitlines() if line.startswith("error")]
+        assert line.startswith("error no environment fits: ")
+        assert line.endswith("Or name one with --env")
+        (row,) = p2p("sessions", "--json").json
+        assert (row["status"], row["env_id"]) == ("error", "")
+        assert row["prompt"] == "frobnicate the quux"
+        assert p2p("sessions").status == 0
+        shown = p2p("show", "last").out
+        assert shown.startswith(f"frobnicate the quux\n{line}\n")
+        assert p2p("analyze", "last").status == 0
+        again = p2p("resume", "last", "--json")
+        assert again.status == 1
+        assert again.json["message"] in line
     assert [path.name for path in record.llm_dir.glob("*environment*")] == [
         "0001_environment_chooser.json"
     ]
@@ -199,14 +215,14 @@ def test_a_key_that_is_refused_is_said_once_with_or_without_an_environment(
         get_settings.cache_clear()
         before = p2p("run", "balance")
         assert before.status == 6
-        _, line = ended(before, tmp_path)
+        _, line = ended(before, tmp_path, "auth_error", "key refused")
         assert line.endswith("the key is refused: invalid key [secret]")
         shutil.rmtree(tmp_path / "runs")
         outcome = p2p("run", "balance", *POLE, "--model", server.model("anthropic"))
         assert outcome.status == 6
-        _, line = ended(outcome, tmp_path)
+        _, line = ended(outcome, tmp_path, "auth_error", "key refused")
         assert line == (
-            f"auth_error {server.model('anthropic')}: the key is refused: invalid key [secret]"
+            f"key refused {server.model('anthropic')}: the key is refused: invalid key [secret]"
         )
         assert len(server.requests) == 2
         in_json = p2p("resume", "last", "--json")
@@ -232,7 +248,7 @@ def test_a_budget_that_is_too_small_ends_before_it_is_overdrawn(
         model = ("--model", server.model("anthropic"))
         outcome = p2p("run", "balance", *POLE, *QUICK, *model, "--budget-usd", "1.1")
         assert outcome.status == 8, outcome.err
-        record, line = ended(outcome, tmp_path)
+        record, line = ended(outcome, tmp_path, "budget_exhausted", "out of budget")
         assert "of the budget of $1.1" in line
         paid = len(server.requests)
         assert 0 < result_of(record).cost_usd <= 1.1

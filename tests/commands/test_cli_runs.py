@@ -69,7 +69,7 @@ def test_play_evaluate_export_and_check_take_a_session(
     weights = "policy.safetensors"
     assert (tmp_path / "it" / weights).read_bytes() == (early / weights).read_bytes()
     reward, config = reward_or_session("last", None)
-    assert (reward.path.parent, reward.env_id) == (tmp_path / run, "HalfCheetah-v5")
+    assert (Path(reward.name).parent, reward.env_id) == (tmp_path / run, "HalfCheetah-v5")
     assert config.side_info  # as the run had it: it is on unless it was turned off
 
 
@@ -173,7 +173,7 @@ def test_export_lists_what_it_wrote(p2p: Cli, tmp_path: Path, trained_run: Itera
 @pytest.mark.parametrize(
     ("run", "told"),
     [
-        ("nowhere", "no session 'nowhere' in"),
+        ("nowhere", "SESSION: no sessions in"),
         ("no/where", "RUN: no/where does not exist; give a session (its name, the start of it"),
         ("empty", "RUN: empty is neither a session nor a run; give a session (its name"),
         ("damaged", "RUN: damaged/config.json is damaged"),

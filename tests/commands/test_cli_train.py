@@ -122,18 +122,17 @@ def test_a_session_given_as_a_run_is_told_the_run(p2p: Cli, trained_run: Iterati
     ("value", "told"),
     [
         ("float('inf')", "inf"),
-        ("__import__('os')._exit(0)", "training ended"),
+        ("__import__('os')._exit(0)", "the process ended while the reward ran"),
     ],
 )
-def test_a_hostile_reward_ends_with_status_one_and_a_reason(
+def test_a_hostile_reward_is_refused_with_a_reason_and_trains_nothing(
     p2p: Cli, tmp_path: Path, config_file: Path, value: str, told: str
 ) -> None:
     (tmp_path / "reward.py").write_text(REWARD.format(value))
     outcome = p2p("train", "reward.py", "--config", config_file, "--json")
     assert outcome.status == 1, outcome.err
     assert told in outcome.json["error"]
-    (folder,) = tmp_path.glob("runs/*/iter_1")
-    assert IterationRecord(folder).derive_status() == "failed"
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_a_folder_that_cannot_be_written_is_named(p2p: Cli) -> None:
