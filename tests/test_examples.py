@@ -55,9 +55,11 @@ def shown(name: str) -> list[str]:
 
 
 def test_every_example_has_a_page_that_links_to_it() -> None:
-    pages = "".join(page.read_text() for page in TUTORIALS.glob("*.md"))
+    tutorials = "".join(page.read_text() for page in TUTORIALS.glob("*.md"))
+    others = "".join(page.read_text() for page in TUTORIALS.parent.glob("*.md"))
     for script in EXAMPLES.glob("*.py"):
-        assert f"(../../examples/{script.name})" in pages, script.name
+        linked = f"(../../examples/{script.name})" in tutorials
+        assert linked or f"(../examples/{script.name})" in others, script.name
 
 
 def test_the_reward_of_the_page_is_that_of_the_example() -> None:
@@ -87,7 +89,13 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     (tmp_path / "cells.py").write_text(CELLS)
     notebook = str(EXAMPLES / "first_policy.ipynb")
     output = run_example(str(tmp_path / "cells.py"), tmp_path, notebook)
-    for part in ("rootx", "balance the pole", "<th>asked</th>", "Keeps the pole upright", "True"):
+    for part in (
+        "hinge_angle",
+        "balance the pole",
+        "<th>asked</th>",
+        "Keeps the pole upright",
+        "True",
+    ):
         assert part in output
     assert "Training run" in output
 
@@ -100,14 +108,22 @@ def test_the_reward_for_cart_poles_is_called_once_per_batch() -> None:
     env.close()
 
 
-@pytest.mark.parametrize(
-    "name", ["own_reward", "own_environment", pytest.param("cluster", marks=pytest.mark.slow)]
-)
-def test_an_example_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
-    runtime = tmp_path / "runtime"  # cores and a scheduler of its own
+def run_alone(name: str, folder: Path) -> str:
+    """What a script prints, with cores and a scheduler of its own."""
+    runtime = folder / "runtime"
     runtime.mkdir(mode=0o700)
-    output = run_example(f"{name}.py", tmp_path, P2P_CORE_LOCKS=str(runtime))
-    assert shape(output) == shown(name)
+    return run_example(name, folder, P2P_CORE_LOCKS=str(runtime))
+
+
+@pytest.mark.parametrize("name", ["own_reward", "own_environment"])
+def test_an_example_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
+    assert shape(run_alone(f"{name}.py", tmp_path)) == shown(name)
+
+
+@pytest.mark.slow
+def test_the_example_of_jobs_compares_what_it_submitted(tmp_path: Path) -> None:
+    lines = [*["learning rate N: return N"] * 3, *["learning rate N: succeeded"] * 3]
+    assert shape(run_alone("cluster.py", tmp_path)) == lines
 
 
 @pytest.mark.slow
