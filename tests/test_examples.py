@@ -87,7 +87,13 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     (tmp_path / "cells.py").write_text(CELLS)
     notebook = str(EXAMPLES / "first_policy.ipynb")
     output = run_example(str(tmp_path / "cells.py"), tmp_path, notebook)
-    for part in ("<th>unit</th>", "balance the pole", "<th>asked</th>", "Keeps the pole upright", "True"):
+    for part in (
+        "<th>unit</th>",
+        "balance the pole",
+        "<th>asked</th>",
+        "Keeps the pole upright",
+        "True",
+    ):
         assert part in output
     assert "Training run" in output
 
