@@ -12,8 +12,6 @@ Importing this loads no library: what is in `p2p.interface` is loaded when it is
 
 import os
 import sys
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 _module = "".join(
     sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] if "-m" in sys.orig_argv else ""
@@ -25,6 +23,9 @@ if _program == "p2p":
     _here, _sources = os.getcwd(), os.path.dirname(os.path.dirname(__file__))
     sys.path[:] = [p for p in sys.path if p and (p != _here or p == _sources)]
     os.environ["PYTHONSAFEPATH"] = "1"
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from p2p.version import __version__
 

@@ -8,8 +8,6 @@
 plain classes of their modules when they are first used. Importing this package loads nothing heavy.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -109,7 +109,8 @@ def test_killed_under_an_earlier_version_it_resumes(version: str, sessions: Sess
     assert started[-1] == {"resumed": True}
     result = session.result.read()
     assert result is not None
-    assert (result.model_calls >= calls, result.unanswered) == (True, 0)
+    assert (result.model_calls, result.unanswered) == (0, 0)  # the built-in author's are none
+    assert len(list(session.llm_dir.glob("*.json"))) >= calls
     assert session.unreadable() == []
 
 

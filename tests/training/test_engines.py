@@ -209,7 +209,7 @@ def test_kernels_are_linked_into_a_run_and_kept_from_processes_without_rewards(n
     facts._keep_kernels(run / "kernels", home / "kernels")
     assert [path.name for path in (home / "kernels" / "1.0").iterdir()] == ["wp_a_1"]
     write_installation(home, sys.executable)
-    around = facts.surroundings("mjlab", no_engines / "next")
+    around = facts.surroundings(TrainConfig(env_id=TRIAL), no_engines / "next")
     link = no_engines / "next" / "kernels" / "1.0" / "wp_a_1" / "a.o"
     assert link.is_symlink()
     assert link.read_bytes() == b"code"
@@ -240,7 +240,7 @@ def test_second_environment_adds_solvers_to_the_first_ones(no_engines):
     write_installation(home, sys.executable)
     for run, solvers in {"cartpole": ["a"], "g1": ["a", "b"], "go1": ["b", "c"]}.items():
         kernels = no_engines / run / "kernels"
-        facts.surroundings("mjlab", kernels.parent)
+        facts.surroundings(TrainConfig(env_id=TRIAL), kernels.parent)
         first = {"a": "cartpole", "b": "g1", "c": "go1"}
         assert [cache_solver(kernels, name, run) for name in solvers] == [
             first[name] for name in solvers
@@ -278,7 +278,7 @@ def test_a_run_replaces_a_shared_kernel_only_for_itself(no_engines):
     shared = home / "kernels" / "1.0" / "wp_a_1" / "a.o"
     shared.parent.mkdir(parents=True)
     shared.write_text("code")
-    facts.surroundings("mjlab", no_engines / "run")
+    facts.surroundings(TrainConfig(env_id=TRIAL), no_engines / "run")
     own = no_engines / "run" / "kernels" / "1.0" / "wp_a_1"
     (own / "new").write_text("other code")
     (own / "new").replace(own / "a.o")

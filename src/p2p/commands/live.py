@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
@@ -162,9 +163,9 @@ class NotebookRegion:
 
     def start(self) -> None:
         """Begin to show it."""
-        from IPython.display import HTML, display  # type: ignore[import-not-found]
-
-        self._make, self._handle = HTML, display(HTML(""), display_id=True)
+        notebook = import_module("IPython.display")  # which the notebook's kernel is made of
+        self._make = notebook.HTML
+        self._handle = notebook.display(self._make(""), display_id=True)
         self._ended.clear()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()

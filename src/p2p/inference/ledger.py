@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from p2p.contracts import ModelCall
 from p2p.files import free_number, read_bytes, write_text
 from p2p.inference import prices
-from p2p.inference.providers import choose_model
+from p2p.inference.providers import BUILTIN, choose_model
 from p2p.inference.question import BudgetExhausted, InferenceError
 from p2p.settings import redact
 from unstable.foreign_text import whole_characters
@@ -183,6 +183,8 @@ class Ledger:
             self._held = self._held - dollars if self._holders else 0.0
 
     def _count(self, call: ModelCall) -> None:
+        if call.model == BUILTIN:
+            return  # no model was asked
         if call.no_answer:
             self.unanswered += 1
             self.unanswered_usd += call.cost_usd or 0.0

@@ -247,11 +247,8 @@ class SessionAgents:
     def usage(self) -> dict[str, Any]:
         """What the models have cost in all the session's processes, as SessionResult has it."""
         from p2p.inference.ledger import Ledger
-        from p2p.inference.providers import BUILTIN, choose_model
 
         try:
-            if choose_model(self.loop.model) == BUILTIN and not self.loop.vlm_model:
-                return {}  # its answers are no calls
             spent = self._client.ledger if self._client else Ledger(self.session.llm_dir)
         except InferenceError:  # an exchange is damaged, which whoever asks next is told
             return {}
