@@ -393,7 +393,7 @@ def test_a_run_says_its_environment_and_prints_one_document(
 def test_a_session_is_shown_listed_and_looked_back_at(p2p: Cli, a_run: SessionRecord) -> None:
     shown = p2p("show", "last")
     assert shown.status == 0
-    assert "max_iterations (no pass within 1 iteration)" in shown.out
+    assert "not passed (no pass within 1 iteration)" in shown.out
     assert f"more    p2p resume {a_run.session_id} --iterations 2\n" in shown.out
     assert all(criterion.demand in shown.out for criterion in intent_of(a_run).criteria)
     assert "iteration 1: " in shown.out

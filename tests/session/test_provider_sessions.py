@@ -55,7 +55,7 @@ def outcome(session: SessionRecord, result: SessionResult) -> dict[str, Any]:
         "iterations": iterations,
         "status": result.status,
         "best": (result.best_iteration, result.score),
-        "calls": result.model_calls,
+        "questions": len(exchanges(session)),
     }
 
 
