@@ -221,7 +221,9 @@ class EarlyJudge:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         seen: set[Path] = set()
         # A process that was killed may have come so far that only the end is missing.
-        for look in chain([self.end_training], repeat(partial(self._judge_new, seen))):
+        judge_new = repeat(partial(self._judge_new, seen))
+        looks: Iterator[Callable[[], None]] = chain([self.end_training], judge_new)
+        for look in looks:
             try:
                 look()
             # Whatever it is: training, which is the main thing, must not be disturbed by it.
