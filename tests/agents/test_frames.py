@@ -36,7 +36,7 @@ CONFIG = TrainConfig(env_id="Hopper-v5", max_episode_steps=60)
 def episode(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Film]:
     file = tmp_path_factory.mktemp("film") / "trajectory_seed_1.npz"
     record_episodes(CONFIG, "zero", episodes=1, seed=1)[0].save(file)
-    [filmed] = film("Hopper-v5", [file], (), initial_frame=True, motion_trail=True)
+    [filmed] = film("Hopper-v5", [file], (), video=True, initial_frame=True, motion_trail=True)
     assert not filmed.problem
     return file, filmed
 

@@ -60,7 +60,8 @@ def one_film(tmp_path_factory: pytest.TempPathFactory) -> Film:
     folder = tmp_path_factory.mktemp("video")
     record_episodes(CONFIG, "zero", episodes=1, seed=1)[0].save(folder / "zero.npz")
     [film] = visual_judge.film("Hopper-v5", [folder / "zero.npz"], ())
-    assert (film.video, film.problem) == (folder / "video_zero.mp4", "")
+    assert (film.video, film.problem) == (None, "")
+    assert [path.name for path in folder.glob("*.mp4")] == ["frames_zero.mp4"], "no whole video"
     return film
 
 
@@ -191,7 +192,8 @@ def test_judges_that_agree_need_nobody_else(tmp_path: Path, policy: Path) -> Non
     others = sorted(r.opinions[0].score or 0 for r in result.rollouts[1:])
     assert sorted(r.opinions[0].score or 0 for r in looked_at[1:]) == [others[0], others[-1]]
     for each in looked_at:
-        assert (tmp_path / "judged" / f"video_{each.label}.mp4").stat().st_size > 1000
+        assert (tmp_path / "judged" / f"frames_{each.label}.mp4").stat().st_size > 1000
+        assert not (tmp_path / "judged" / f"video_{each.label}.mp4").exists()
     pictures = media_of(looking.asked[0])
     assert 2 <= len(pictures) <= MAX_FRAMES
     assert Image.open(io.BytesIO(pictures[0].data)).size == (640, 480)
@@ -405,7 +407,7 @@ def test_no_picture_without_a_renderer(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_driver(env_id: str, files: Sequence[Path], _: Any, **options: bool) -> list[Film]:
-        return [Film(file, file, (), problem="no driver") for file in files]
+        return [Film(file, (), problem="no driver") for file in files]
 
     monkeypatch.setattr(judge_agent, "film", no_driver)
     result = run(tmp_path, policy, BOTH, vlm=eyes(seen(1.0)))

@@ -14,6 +14,7 @@ from p2p.agents.judge_code import episode_summary, run_judge
 from p2p.agents.verdicts import JudgedEpisode
 from p2p.agents.visual_judge import Film, film, look, synthesise
 from p2p.inference.question import AuthenticationFailed, BudgetExhausted, InferenceError
+from p2p.inference.vlm import takes_video
 from p2p.training.evaluation import evaluation_seed, play_episodes, representative_episodes
 from p2p.training.policies.policy import Policy
 from p2p.training.trajectory import RecordedEpisode
@@ -220,6 +221,7 @@ class EpisodeJudge:
             self.intent.env_id,
             [each.file for each in episodes],
             self.intent.criteria,
+            video=takes_video(self.vlm.model),
             initial_frame=self.loop.refined_initial_frame,
             motion_trail=self.loop.motion_trail,
         )

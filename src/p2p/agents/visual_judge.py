@@ -37,7 +37,7 @@ from p2p.inference.question import (
     RequestRejected,
     Tool,
 )
-from p2p.inference.vlm import frames_of, jpeg, whole_video
+from p2p.inference.vlm import frames_of, jpeg, takes_video, whole_video
 from p2p.prompts import body_facts, listing, overview, question, tags_text
 from p2p.training.env_spec import get_env_spec
 from p2p.training.specs.spec_text import camera_text
@@ -78,10 +78,11 @@ class FrameGroup:
 class Film:
     """The files that were drawn of an episode; with a `problem` they are not all there."""
 
-    video: Path
     frames: Path
     """A video of the frames of the groups alone, in their order."""
     groups: tuple[FrameGroup, ...]
+    video: Path | None = None
+    """Of the whole episode, where it was asked for."""
     initial_frame: Path | None = None
     motion_trail: Path | None = None
     problem: str = ""
@@ -404,7 +405,7 @@ def _show_again(
     with tempfile.TemporaryDirectory(prefix="p2p-look-") as name:
         source = Path(name) / "trajectory_part.npz"
         part.save(source)
-        [filmed] = film(intent.env_id, [source], intent.criteria)
+        [filmed] = film(intent.env_id, [source], intent.criteria, video=takes_video(vlm.model))
         if filmed.problem:
             return f"It cannot be shown: {filmed.problem}"
         verdict, _ = look(vlm, intent, filmed, part, look_at=look_at)
@@ -416,12 +417,14 @@ def film(
     trajectories: Sequence[Path],
     criteria: Sequence[Criterion],
     *,
+    video: bool = False,
     initial_frame: bool = False,
     motion_trail: bool = False,
 ) -> list[Film]:
-    """Draw each trajectory, as files beside it: `trajectory_x.npz` becomes `video_x.mp4`.
+    """Draw each trajectory, as files beside it: `trajectory_x.npz` becomes `frames_x.mp4`.
 
-    The criteria say which frames are worth a look.
+    The criteria say which frames are worth a look. The `video` of the whole episode takes five
+    times as long: it is for models that take one.
     """
     from p2p.training.video.rendering import RenderJob, render_async
 
@@ -433,10 +436,9 @@ def film(
     for source in trajectories:
         groups = frame_groups(RecordedEpisode.load(source), criteria)
         rows = tuple(row for group in groups for row in group.rows)
-        jobs = [
-            job(source, "video_{}.mp4", max_frames=VIDEO_FRAMES),
-            job(source, "frames_{}.mp4", rows=rows),
-        ]
+        jobs = [job(source, "frames_{}.mp4", rows=rows)]
+        if video:
+            jobs.append(job(source, "video_{}.mp4", max_frames=VIDEO_FRAMES))
         if initial_frame:
             jobs.append(job(source, "initial_{}.png", view="initial_frame", width=640, height=480))
         if motion_trail:
@@ -450,15 +452,16 @@ def film(
     films: list[Film] = []
     for groups, jobs in by_episode:
         made = [outcomes[job.output.absolute()] for job in jobs]
-        stills = {j.view: o.output for j, o in zip(jobs[2:], made[2:], strict=True) if o.ok}
+        needed, others = made[: 1 + video], jobs[1 + video :]
+        stills = {j.view: o.output for j, o in zip(others, made[1 + video :], strict=True) if o.ok}
         films.append(
             Film(
-                video=made[0].output,
-                frames=made[1].output,
+                frames=made[0].output,
                 groups=groups,
+                video=made[1].output if video else None,
                 initial_frame=stills.get("initial_frame"),
                 motion_trail=stills.get("motion_trail"),
-                problem=next((o.error or "no video" for o in made[:2] if not o.ok), ""),
+                problem=next((o.error or "no video" for o in needed if not o.ok), ""),
             )
         )
     return films

@@ -24,16 +24,22 @@ LONGEST_SIDE = 768
 JPEG_QUALITY = 85
 
 
-def whole_video(model: str, video: Path, fps: float) -> Media | None:
-    """The video itself with how closely this model looks at it; None: it takes frames only.
+def takes_video(model: str) -> bool:
+    """Whether this model is shown a whole video, and not its frames alone."""
+    provider, _ = split_model(model)
+    return provider != BUILTIN and PROVIDERS[provider].video_frames > 0
+
+
+def whole_video(model: str, video: Path | None, fps: float) -> Media | None:
+    """The video itself with how closely this model looks at it; None: it gets frames only.
 
     Raises RequestRejected for a model that cannot see, or a video that cannot be read.
     """
     provider, _ = split_model(model)
     if provider == BUILTIN:
         raise RequestRejected("the built-in author cannot see: choose another model to look")
-    most, size = PROVIDERS[provider].video_frames, _file_size(video)
-    if not most or size > MOST_INLINE_BYTES:
+    most = PROVIDERS[provider].video_frames
+    if video is None or not most or _file_size(video) > MOST_INLINE_BYTES:
         return None
     return Media(read_bytes(video), "video/mp4", round(min(fps, most / seconds_of(video)), 3))
 
