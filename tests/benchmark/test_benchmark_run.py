@@ -67,6 +67,8 @@ def test_every_row_runs_once_and_is_reported(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "runs").glob("bm_*")
     for number in range(3):
         assert events(folder, number).count("session.started") == 1
+        assert "export.start" not in events(folder, number), "its core is for the next prompt"
+    assert all((folder / case["policy"]).is_file() for case in report["cases"][:2])
     assert {path.suffix for path in folder.glob("report.*")} == {".md", ".html", ".json"}
 
     status, _, err = ended(begin(tmp_path, "--resume", folder.name))

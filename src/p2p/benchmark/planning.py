@@ -296,6 +296,8 @@ def job_of(benchmark: Benchmark, runs_dir: Path, *, report: bool = False) -> Job
                 runs_dir,
                 JobOptions(cores=benchmark.cores_per_run),
                 case_id(name, number),
+                # Its core is for the next prompt; see `deliver_cases`.
+                flags=("--no-delivery",),
                 requires=opened_by,
                 retry_codes=(EXIT_CODES["rate_limited"],),
             )

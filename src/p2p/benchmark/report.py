@@ -193,6 +193,7 @@ def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseRepo
     """The result of a case; `play`: its policy is measured if it is not yet."""
     result = now.result or SessionResult(status=now.status, iterations=now.iterations)
     truth, note, name = None, "", f"case{now.case.number}"
+    drawn = _drawn(folder / name, result)
     if now.outcome in FINISHED:
         try:
             truth = measure(folder, now.case, now.result, play=play)
@@ -216,8 +217,15 @@ def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseRepo
         cost_usd=result.cost_usd,
         folder=name,
         policy=f"{name}/{result.policy}" if result.policy else None,
-        videos=tuple(f"{name}/{video}" for video in result.videos),
+        videos=tuple(f"{name}/{video}" for video in result.videos or drawn),
     )
+
+
+def _drawn(session: Path, result: SessionResult) -> list[str]:
+    """The videos of its best policy that were drawn after it had ended."""
+    place = f"iter_{result.best_iteration}/{result.run_id}/videos"
+    found = (session / place).glob(f"eval_{result.step}_*.mp4")
+    return [f"{place}/{path.name}" for path in sorted(found)]
 
 
 def _group_by(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
@@ -20,10 +21,13 @@ from p2p.benchmark.records import (
     report_id,
 )
 from p2p.contracts import field_error
+from p2p.records.session_view import SessionView
+from p2p.resource_auto import detect_machine
 from p2p.scheduler.controllers import JobOptions, one_run_job
 from p2p.scheduler.records import ENDED, NodeConfig, RunState
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
+from p2p.session.delivery import deliver
 from p2p.settings import command_in
 
 
@@ -85,6 +89,18 @@ def ask_for_report(benchmark: Benchmark, runs_dir: Path) -> str | None:
         store.submit(one_run_job("command", run, JobOptions(title=f"report of {name}")))
     ensure_scheduler(runs_dir)
     return run_id
+
+
+def deliver_cases(benchmark: Benchmark, folder: Path) -> None:
+    """Export and draw the best policy of each judged case, on all cores at once.
+
+    It is done with the report, when no prompt waits for a core any more.
+    """
+    cases = [case_status(benchmark, folder, case.number) for case in benchmark.cases]
+    judged = [each.case.number for each in cases if each.outcome in JUDGED]
+    views = (SessionView(case_record(folder, number)) for number in judged)
+    with ThreadPoolExecutor(detect_machine().cores) as pool:
+        list(pool.map(deliver, views))
 
 
 def cancel(benchmark: Benchmark, runs_dir: Path) -> int:

@@ -231,8 +231,10 @@ def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
     """Make, write and print the report; returns whether some prompt has no verdict."""
     from p2p.benchmark.records import JUDGED
     from p2p.benchmark.report import agreement, make_report, publish, rate
+    from p2p.benchmark.running import deliver_cases
 
-    with err.status("measuring") as status:
+    with err.status("exporting and drawing") as status:
+        deliver_cases(benchmark, folder)
         report = make_report(
             benchmark,
             folder,

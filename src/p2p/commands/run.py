@@ -284,6 +284,9 @@ def run_session(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume it; other flags are changes.")
     ] = False,
+    no_delivery: Annotated[
+        bool, typer.Option("--no-delivery", help="Leave policy.zip and video to who opens them.")
+    ] = False,
     _unsafe_local: UnsafeFlag = 0,
 ) -> None:
     """Run one session without a live view.
@@ -310,7 +313,8 @@ def run_session(
     if resume:
         if session_id is None:
             raise UsageError("--resume: name the session with --session-id")
-        allowed = {*ResumeOptions.model_fields, "session_id", "runs_dir", "resume", "_unsafe_local"}
+        own = ("session_id", "runs_dir", "resume", "no_delivery", "_unsafe_local")
+        allowed = {*ResumeOptions.model_fields, *own}
         if extra := [flag for n, flag in flags_given(context).items() if n not in allowed]:
             raise UsageError(f"{', '.join(extra)}: cannot be changed in a session that has begun")
         with usage_errors():
@@ -328,7 +332,9 @@ def run_session(
         record = _start(context, request, folder, session_id)
     err.print(f"session: {record.path}", soft_wrap=True, markup=False)
     with _busy_or_unreadable(record), usage_errors():
-        result = work(record, resume=resume, trainer=make_trainer, **changes)
+        result = work(
+            record, resume=resume, delivers=not no_delivery, trainer=make_trainer, **changes
+        )
     err.print(f"{result.status}: {result.message}", soft_wrap=True, markup=False)
     print(record.path)  # noqa: T201 - the interface: the session's folder, last
     raise typer.Exit(EXIT_CODES.get(result.status, 1))

@@ -93,7 +93,13 @@ def one_run_job(kind: JobKind, run: RunSpec, options: JobOptions) -> JobSpec:
 
 
 def session_run(
-    session: SessionRecord, runs_dir: Path, options: JobOptions, run_id: str = "", **fields: Any
+    session: SessionRecord,
+    runs_dir: Path,
+    options: JobOptions,
+    run_id: str = "",
+    *,
+    flags: Sequence[str] = (),
+    **fields: Any,
 ) -> RunSpec:
     """The run of a session that `create_session` has made somewhere below the runs folder."""
     folder = session.path.absolute().relative_to(runs_dir.absolute())
@@ -106,7 +112,7 @@ def session_run(
         folder=folder.as_posix(),
         command=(
             "{python}", "-m", "p2p.session.run_session", "--resume",
-            "--session-id", folder.name, "--runs-dir", above,
+            "--session-id", folder.name, "--runs-dir", above, *flags,
         ),
         secrets=model_variables(config.loop),
         done_codes=SESSION_DONE,

@@ -59,9 +59,12 @@ LOCK_PATIENCE_S = 1.0
 MEETS = "meets the criteria"
 
 
-def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
+def run_loop(
+    context: SessionContext, *, resume: bool = False, delivers: bool = True
+) -> SessionResult:
     """Work on a session until it ends, in whatever way; its status.json then says how.
 
+    Without `delivers`, the best policy's file and video are left to who asks for them.
     A session that was cancelled before it began is left alone unless it is to `resume`. What ends a
     session early and is nobody's mistake here is a status; anything else is raised, too.
 
@@ -101,7 +104,7 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
                 return result
             with context.switch.polled():
                 result = _end(context, status, message, clock)
-        return _deliver(context, clock, result)
+        return _deliver(context, clock, result) if delivers else result
 
 
 def check_time_limit(context: SessionContext, clock: Clock) -> None:

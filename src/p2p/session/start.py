@@ -116,6 +116,7 @@ def run(
     session: SessionRecord,
     *,
     resume: bool = False,
+    delivers: bool = True,
     review_intent: Callable[[Intent], Intent] = accept,
     trainer: TrainerFactory = local_trainer,
     switch: StopSwitch | None = None,
@@ -125,8 +126,8 @@ def run(
 
     `review_intent` is shown the criteria before anything is written for them, and gives those that
     count. `trainer` makes what trains: `p2p.scheduler.scheduled_trainer.make_trainer` for sessions
-    that may name the scheduler. `switch` stops it. `changes` are fields of ResumeOptions. Raises
-    what `open_config` and `run_loop` raise.
+    that may name the scheduler. `switch` stops it. `delivers`: see `run_loop`. `changes` are fields
+    of ResumeOptions. Raises what `open_config` and `run_loop` raise.
     """
     refuse_links(session.path)
     config = open_config(session, ResumeOptions(**changes), resume=resume)
@@ -136,6 +137,6 @@ def run(
     agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
     context = SessionContext(session, config, agents, switch, review_intent, trainer)
     try:
-        return run_loop(context, resume=resume)
+        return run_loop(context, resume=resume, delivers=delivers)
     finally:
         agents.close()
