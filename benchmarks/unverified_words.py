@@ -119,8 +119,9 @@ def main() -> None:
                 "third and the fourth set were written by the author of the words, the later ones "
                 "by somebody who had not seen them. The eighth to the eleventh say the shipped "
                 "prompts in other words, the eleventh in those of as many different people as it "
-                "has prompts. Of the 16 of the seventh that count as checked in full, two lose a number (a turn every six seconds, within 1 cm). The third was "
-                "counted three times; four of its prompts had been read as something else in "
+                "has prompts. Of the 16 of the seventh that count as checked in full, two lose a "
+                "number (a turn every six seconds, within 1 cm). The third was counted three "
+                "times; four of its prompts had been read as something else in "
                 "silence, and were corrected. Prompts for the Unitree Go1 are read with the facts "
                 "of Ant-v5."
             ),
