@@ -239,7 +239,8 @@ def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) 
     What counts as a fall is read off the hard criteria that ask it to be up nearly all the time.
     """
     model, quantities = morphology_of(recipe.env_id), quantities_of(recipe.env_id)
-    if model.starts_lying or model.height_joint is None:
+    drops = bool(model.poles) and not model.hangs and not model.may_end_early
+    if model.starts_lying or (model.height_joint is None and not drops):
         return recipe
     bounds: dict[str, Fall] = {}
     up: set[str] = set()
@@ -268,6 +269,8 @@ def _fall(criterion: Criterion, measure: Measure) -> Fall | None:
         return None
     if criterion.comparison == "at_most":
         return None
+    if measure.quantity == "pole_tilt" and measure.low is None and measure.high is not None:
+        return Fall(quantity="pole_tilt", above=_rounded(measure.high + FALL_MARGIN))
     if measure.quantity == "tilt" and measure.low is None and measure.high is not None:
         return Fall(quantity="tilt", above=_rounded(max(measure.high + FALL_MARGIN, FALL_TILT)))
     if measure.quantity == "height" and measure.high is None and measure.low is not None:
