@@ -427,6 +427,12 @@ class IterationView:
     def confirmation(self) -> JudgmentResult | None:
         return self.record.confirmation.read()
 
+    @property
+    def early_judge_error(self) -> str:
+        """What kept a checkpoint from being judged while training went on; mostly empty."""
+        tries = self.record.confirmation_tries.read()
+        return tries.error if tries else ""
+
     @cached_property
     def revision(self) -> Revision | None:
         """What the next iteration does differently."""
