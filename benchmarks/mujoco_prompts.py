@@ -7,7 +7,9 @@ are not measured yet are measured. The suite takes hours on two cores, so folder
 of it and come from several machines: `--rows` adds what this script wrote elsewhere. With --write,
 rows are kept in results/mujoco_prompts.json and added to by the next call; a later row of the same
 prompt and seed replaces an earlier one, which a `--note` should say. With --cut-off, sessions that
-were stopped after an iteration without a pass count as not passed, marked in the table.
+were stopped after an iteration without a pass count as not passed, marked in the table. With
+--compare, only what FOLDERS have is printed, beside the kept rows of the same prompts, and nothing
+is kept.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from candidates import steps_taken
 from common import RESULTS, machine, table, write
 
 from p2p.benchmark.measuring import measure
 from p2p.benchmark.records import case_record, read_benchmark
 from p2p.benchmark.report import OUTCOMES, CaseReport, make_report, spearman
 from p2p.benchmark.suite import DIFFICULTIES, load_suite
+from p2p.records.iteration_record import SessionRecord
 from unstable.evaluation import wilson
 
 SUITE = "mujoco_prompts"
@@ -63,6 +65,17 @@ def measured(report: CaseReport, folder: Path) -> CaseReport:
     """With the ground truth of the best policy so far."""
     result = case_record(folder, report.case.number).result.read()
     return report.model_copy(update={"truth": measure(folder, report.case, result)})
+
+
+def steps_taken(record: SessionRecord) -> int:
+    """All environment steps of a session's trainings; one that continues another has its own."""
+    total = 0
+    for run in (run for iteration in record.iteration_records() for run in iteration.runs()):
+        training, _ = run.parse_scalars()
+        config = run.config.read()
+        if training and config is not None:
+            total += training[-1]["global_step"] - training[0]["global_step"] + config.batch_size
+    return total
 
 
 def row_of(report: CaseReport, folder: Path, number: int) -> Row:
@@ -248,6 +261,28 @@ def report(rows: list[Row], notes: list[str]) -> str:
     return "\n".join(lines)
 
 
+def comparison(rows: list[Row], kept: list[Row]) -> str:
+    """Each prompt of `rows` beside its kept rows, and how many are worse than all of these."""
+    lines, worse = [], []
+    for row in rows:
+        old = [each for each in kept if each["case"] == row["case"]]
+        if old and row["outcome"] != "passed" and all(e["outcome"] == "passed" for e in old):
+            worse.append(f"{row['env_id']}: {row['prompt']}")
+        minutes = ", ".join(f"{each['minutes']:.1f}" for each in old)
+        lines.append([
+            f"{row['env_id']}: {row['prompt']}",
+            f"{outcome_of(row)}, {' '.join(row['measured'].split())[:60]}",
+            ", ".join(outcome_of(each) for each in old),
+            f"{row['iterations']} ({', '.join(str(each['iterations']) for each in old)})",
+            f"{row['minutes']:.1f} ({minutes})",
+        ])  # fmt: skip
+    header = ["prompt", "now", "kept", "iterations (kept)", "minutes (kept)"]
+    groups = [line_of("now", rows), *([line_of("kept", kept)] if kept else [])]
+    titles = ["", "passed", "ground truth", "false passes", "false fails", "minutes", "steps"]
+    text = f"{len(worse)} of {len(rows)} passed before and not now: {'; '.join(worse) or '-'}"
+    return "\n\n".join((table(header, lines), table(titles, groups), text))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="*", type=Path, help="folders of benchmarks")
@@ -255,6 +290,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", default=[], type=Path, help="written elsewhere")
     parser.add_argument("--note", action="append", default=[], help="to stand above the table")
     parser.add_argument("--cut-off", action="store_true", help="count sessions that were stopped")
+    parser.add_argument("--compare", action="store_true", help="with the kept rows; keep nothing")
     parser.add_argument("--fresh", action="store_true", help="do not take over earlier rows")
     parser.add_argument("--write", action="store_true", help="keep rows and table in results/")
     args = parser.parse_args()
@@ -264,8 +300,12 @@ def main() -> None:
     elsewhere = [row for path in args.rows for row in json.loads(path.read_text())["rows"]]
     cpu = args.cpu or machine()["cpu"]
     here = [r for folder in args.folders for r in rows_of(folder, cpu, cut_off=args.cut_off)]
+    if args.compare and here:
+        cases = {row["case"] for row in here}
+        print(comparison(here, [row for row in earlier if row["case"] in cases]))
+        return
     merged = {(row["case"], row["seed"]): row for row in (*earlier, *elsewhere, *here)}
-    if not merged:
+    if not merged or args.compare:
         parser.error("no finished prompt: name folders of benchmarks, or --rows")
     rows = [merged[key] for key in sorted(merged)]
     text = report(rows, notes)

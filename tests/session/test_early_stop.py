@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from p2p.commands.session_progress import SessionProgress
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import ROLLOUT_LABELS, Intent, JudgmentResult, SessionConfig, utc_now
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import MOST_TRIES, ConfirmationTries, ConfirmationTry
+from p2p.records.session_view import SessionView
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext
 from p2p.session.early_stop import Confirmations, EarlyJudge
@@ -28,16 +32,19 @@ def judged(score: float, step: int) -> JudgmentResult:
 
 
 class Judges:
-    """Scores that are given; a note of what was asked."""
+    """Scores that are given; a note of what was asked; and steps at which judging fails."""
 
     def __init__(self, scores: Scores) -> None:
         self.scores = scores
+        self.failing: tuple[int, ...] = ()
         self.asked: list[tuple[int, int, int]] = []
 
     def __call__(
         self, run: IterationRecord, step: int, folder: Path, episodes: int, block: int
     ) -> JudgmentResult:
         self.asked.append((step, episodes, block))
+        if step in self.failing and block > 1:
+            raise OSError(f"no space left for step {step}")
         return judged(self.scores.get((step, block), 0.1), step)
 
 
@@ -143,3 +150,23 @@ def test_a_stop_that_a_killed_process_owed_is_given(make: Made) -> None:
         pass
     assert run.stop.exists()
     assert judges.asked == []
+
+
+def test_an_error_is_kept_once_and_later_checkpoints_are_judged(make: Made) -> None:
+    early, judges, run = make({(step, 1): 0.9 for step in (100, 200, 300)} | {(300, 4): 0.9})
+    judges.failing = (100, 200)
+    for step in (100, 200, 300):
+        checkpoint(run, step, 0.9)
+    with early.watching():
+        deadline = time.monotonic() + 60
+        while not run.stop.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    stop = run.stop.read()
+    assert stop is not None
+    assert stop.step == 300
+    assert early.confirmations.passed is not None, "the error does not push the tries out"
+    (iteration,) = SessionView(early.context.session).iterations.values()
+    assert iteration.early_judge_error == "OSError: no space left for step 100"
+    output = io.StringIO()
+    SessionProgress(Console(file=output, width=200), early.context.session).update()
+    assert output.getvalue().count("no space left for step 100") == 1

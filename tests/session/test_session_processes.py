@@ -126,6 +126,39 @@ def test_killed_and_resumed_it_comes_to_the_same_and_asks_nothing_twice(
     assert record.validate() == []
 
 
+def test_killed_while_confirming_it_confirms_the_same_checkpoint_once(sessions: Sessions) -> None:
+    train = {**TINY, "num_envs": 8, "num_steps": 64, "total_timesteps": 400_000, "num_evals": 20}
+    episodes = {"judge_episodes": 3, "confirm_episodes": 128}  # long enough to be killed in
+    process = sessions.new(
+        "session_c", {**TWO_ROUNDS, "train": train, "pass_threshold": 0.8, **episodes}
+    )
+    iteration = sessions.record("session_c").iteration(1)
+    reached(process, iteration.confirmation_tries.path)
+    kill_all(process)
+    tries = iteration.confirmation_tries.read()
+    assert tries is not None, process.communicate()
+    (begun,) = tries.tries
+    assert begun.passed is None, "it was killed too late"
+    policy = iteration.path / begun.run_id / f"checkpoints/step_{begun.step}/policy.safetensors"
+    trained = policy.read_bytes()
+
+    process = sessions.resume("session_c")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    tries, best = iteration.confirmation_tries.read(), iteration.best_run.read()
+    assert tries is not None
+    assert tries.tries == (begun.model_copy(update={"passed": True}),)
+    assert best is not None
+    assert best.step == begun.step
+    assert policy.read_bytes() == trained
+    events = [event.event for event in read_events(iteration.path.parent / "events.jsonl")]
+    asked = [
+        events.count(f"{name}.{part}") for name in ("judge", "confirm") for part in ("start", "end")
+    ]
+    assert asked == [1, 1, 2, 1]
+    assert sessions.record("session_c").validate() == []
+
+
 def test_a_request_in_flight_at_a_kill_is_counted(sessions: Sessions) -> None:
     asked = threading.Event()
 

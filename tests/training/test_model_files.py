@@ -16,10 +16,11 @@ from p2p.settings import get_settings
 from p2p.training.env_spec import get_env_spec
 from p2p.training.envs.registry import make_single
 from p2p.training.evaluation import play_here, record_episodes
+from p2p.training.model_files import adoption
 from p2p.training.model_files.adoption import adopt, restore
 from p2p.training.model_files.description import as_toml
 from p2p.training.model_files.facts import read_facts
-from p2p.training.model_files.store import copy_into, read_record
+from p2p.training.model_files.store import copy_into, folder_of, read_record
 from p2p.training.vec_env import MujocoVecEnv, is_fast
 
 WALKER = """<mujoco model="small walker">
@@ -68,6 +69,34 @@ def test_same_file_is_the_same_environment(models: Path) -> None:
     assert adopt(models / "walker.xml") == first
     (models / "parts" / "ground.xml").write_text(GROUND.replace("5 5 1", "6 6 1"))
     assert adopt(models / "walker.xml") != first
+
+
+def test_unchanged_files_are_not_read_again(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ground = models / "walker.xml", models / "parts" / "ground.xml"
+    first, seen = adopt(model), get_env_spec(adopt(model))
+    read = 0
+
+    def count(*args: Any) -> str:
+        nonlocal read
+        read += 1
+        return build(*args)
+
+    build = adoption._build
+    monkeypatch.setattr(adoption, "_build", count)
+    assert adopt(model) == first
+    assert (read, get_env_spec(first)) == (0, seen)
+    ground.write_text(GROUND.replace("5 5 1", "6 6 1"))
+    assert adopt(model) != first
+    model.with_suffix(".toml").write_text("episode = 5\n")
+    assert adopt(model) != first
+    model.with_suffix(".toml").unlink()
+    ground.write_text(GROUND)
+    assert read == 2
+    (folder_of(first) / "facts.json").write_bytes(b"{")  # damaged: made anew
+    read_facts.cache_clear()
+    assert adopt(model) == first
+    read_facts.cache_clear()
+    assert (read, get_env_spec(first)) == (3, seen)
 
 
 def test_batch_equals_gymnasium_on_a_model_file(models: Path) -> None:

@@ -4,6 +4,8 @@ import { SESSION_STATUSES, ago, dollars, duration, number, roughly, score, short
 test("what is not known is not a zero", () => {
   expect(score(null)).toBe("–");
   expect(score(0)).toBe("0.00");
+  expect(score(0.996)).toBe("0.99");
+  expect(score(0.29)).toBe("0.29");
   expect(number(undefined)).toBe("–");
 });
 

@@ -170,6 +170,9 @@ class SessionProgress(LiveView):
             mark = "[green]✓[/]" if reward.valid else "[red]✗[/]"
             first = (reward.explanation.splitlines() or [""])[0]
             self.line(f"reward{n}", f"{mark} iteration {n}: reward. {escape(first)}".rstrip())
+        if error := iteration.early_judge_error:
+            text = f"a checkpoint could not be judged on the way, training goes on: {error}"
+            self.line(f"early{n}", f"[yellow]![/] iteration {n}: {escape(text)}")
         confirming = now.phase == "confirming" and n == max(now.iterations)
         if not confirming and (sentence := iteration_line(now, iteration)):
             mark = MARKS[now.outcome_of(iteration)]

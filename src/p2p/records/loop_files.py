@@ -183,6 +183,8 @@ class ConfirmationTries(Record):
     """confirmation_tries.json: an iteration's tries, in their order."""
 
     tries: tuple[ConfirmationTry, ...] = ()
+    error: str = ""
+    """What first kept a checkpoint from being judged while training went on."""
 
 
 class StopRequest(Record):

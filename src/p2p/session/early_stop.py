@@ -16,7 +16,9 @@ import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
 
 from p2p.contracts import ROLLOUT_LABELS, JudgmentResult
 from p2p.event_log import emit, span
@@ -42,6 +44,7 @@ EARLY_TRIES = {"code": 2, "both": 1, "vlm": 0}
 """Of MOST_TRIES while training goes on, by strategy: a model that looks is paid for each."""
 EARLY_LOOK_S = 0.5
 NICENESS = 10
+ERROR_LENGTH = 300
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,19 @@ class Confirmations:
     def _save(self, attempt: ConfirmationTry) -> None:
         others = [each for each in self.tries if each.block != attempt.block]
         tries = sorted((*others, attempt), key=lambda each: each.block)
-        self.record.confirmation_tries.save(ConfirmationTries(tries=tuple(tries)))
+        self._update(tries=tuple(tries))
+
+    def keep_error(self, error: Exception) -> None:
+        """Keep the first error of the judging on the way, for the user to see."""
+        known = self.record.confirmation_tries.read()
+        if known is None or not known.error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:ERROR_LENGTH]
+            emit("early_judge.error", iteration=self.record.number, error=text)
+            self._update(error=text)
+
+    def _update(self, **changes: Any) -> None:
+        known = self.record.confirmation_tries.read() or ConfirmationTries()
+        self.record.confirmation_tries.save(known.model_copy(update=changes))
 
 
 @dataclass(frozen=True)
@@ -122,7 +137,7 @@ class EarlyJudge:
     def watching(self) -> Iterator[None]:
         """While this lasts, judge each new checkpoint of each run.
 
-        A failure of it is an event, and no more: training goes on.
+        An error is kept for the user to see, and training and judging go on.
         """
         thread = threading.Thread(
             target=contextvars.copy_context().run, args=(self._watch,), name="early-judge",
@@ -169,6 +184,15 @@ class EarlyJudge:
             return False
         if step in self.confirmations.refuted(run):
             return False
+        judgment = read_model(run.path / f"judged_{step}.json", JudgmentResult)
+        if judgment is None:
+            judgment = self._judge_on_judging_seeds(run, step)
+        if not judgment.passed or not self.confirmations.confirm(run, step).passed:
+            return False
+        self.end_training()
+        return True
+
+    def _judge_on_judging_seeds(self, run: IterationRecord, step: int) -> JudgmentResult:
         data = {"run_id": run.iteration_id, "step": step}
         with span("judge", iteration=self.record.number, **data) as outcome:
             episodes, folder = self.context.loop.judge_episodes, run.path / f"judged_{step}"
@@ -178,10 +202,7 @@ class EarlyJudge:
             save_model(run.path / f"judged_{step}.json", judgment)
             # It gives a better idea than the three episodes of an evaluation.
             save_model(run.streaming_dir / f"{step}.json", judgment)
-        if not judgment.passed or not self.confirmations.confirm(run, step).passed:
-            return False
-        self.end_training()
-        return True
+        return judgment
 
     def end_training(self) -> None:
         """Let the checkpoint that has passed stand for the iteration, and end its training."""
@@ -198,19 +219,28 @@ class EarlyJudge:
     def _watch(self) -> None:
         # Of this thread and the processes it starts alone: training has the cores first.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        try:
-            self.end_training()  # a process that was killed may have come so far
-            seen: set[Path] = set()
-            while not self._ended.wait(EARLY_LOOK_S):
-                for run in self.record.runs():
-                    for step in checkpoint_steps(run):
-                        path = run.streaming_dir / f"{step}.json"
-                        if path in seen or self._ended.is_set():
-                            continue
-                        seen.add(path)
-                        judgment = self.judge_recorded(run, step)
-                        if self.stops and judgment is not None and judgment.passed:
-                            self.try_pass(run, step)
-        # Whatever it is: this is a view of the training, which must not be disturbed by it.
-        except Exception as error:  # noqa: BLE001
-            emit("early_judge.error", iteration=self.record.number, error=repr(error))
+        seen: set[Path] = set()
+        # A process that was killed may have come so far that only the end is missing.
+        judge_new = repeat(partial(self._judge_new, seen))
+        looks: Iterator[Callable[[], None]] = chain([self.end_training], judge_new)
+        for look in looks:
+            try:
+                look()
+            # Whatever it is: training, which is the main thing, must not be disturbed by it.
+            except Exception as error:  # noqa: BLE001
+                if not self.context.switch.cancelled():
+                    self.confirmations.keep_error(error)
+            if self._ended.wait(EARLY_LOOK_S):
+                return
+
+    def _judge_new(self, seen: set[Path]) -> None:
+        """Judge each checkpoint that is not `seen` yet, and try those that may pass."""
+        for run in self.record.runs():
+            for step in checkpoint_steps(run):
+                path = run.streaming_dir / f"{step}.json"
+                if path in seen or self._ended.is_set():
+                    continue
+                seen.add(path)
+                judgment = self.judge_recorded(run, step)
+                if self.stops and judgment is not None and judgment.passed:
+                    self.try_pass(run, step)

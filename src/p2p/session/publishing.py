@@ -290,6 +290,8 @@ def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
         yield f"**Iteration {each.number}** ({files}): {diagnosis[:1000] or 'no diagnosis'}"
         if reasons := _reasons(_origin(view, each), each):
             yield "\n".join(f"- {reason}" for reason in reasons)
+        if each.early_judge_error:
+            yield f"- a checkpoint could not be judged on the way: {_line(each.early_judge_error)}"
         amendment = each.record.amendment.read()
         for finding in amendment.findings if amendment else ():
             yield f"- the judge is amended for later iterations: {_line(finding)[:1000]}"

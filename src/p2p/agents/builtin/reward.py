@@ -237,9 +237,10 @@ def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) 
     """The recipe with falls that end training episodes, and costs of lying as high as the pay.
 
     What counts as a fall is read off the hard criteria that ask it to be up nearly all the time.
+    One that cannot fall is not paid for being up: it would get that for standing still.
     """
     model, quantities = morphology_of(recipe.env_id), quantities_of(recipe.env_id)
-    if model.starts_lying or model.height_joint is None:
+    if model.starts_lying or model.height_joint is None or model.cannot_fall:
         return recipe
     bounds: dict[str, Fall] = {}
     up: set[str] = set()

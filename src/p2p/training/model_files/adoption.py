@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import filecmp
+import hashlib
+import os
 import re
 import shutil
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +25,8 @@ from p2p.sandbox import (
     read_result,
     run_worker,
 )
-from p2p.training.model_files.facts import ModelFacts
+from p2p.settings import get_settings
+from p2p.training.model_files.facts import ModelFacts, read_facts
 from p2p.training.model_files.record import RobotModel
 from p2p.training.model_files.sources import ASSET_SUFFIXES, MAX_BYTES, MAX_FILES
 from p2p.training.model_files.store import (
@@ -36,7 +41,7 @@ from p2p.training.model_files.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import gymnasium as gym
 
@@ -51,6 +56,7 @@ COMPILED_BYTES = 1 << 30
 def adopt(path: str | Path) -> str:
     """Read a model file in the sandbox, keep it, and return the id of its environment.
 
+    Files that were read before, and have not changed since, are not read again.
     Raises ConfigurationError with what to change.
     """
     main = Path(path).expanduser().absolute()
@@ -61,8 +67,47 @@ def adopt(path: str | Path) -> str:
     payload = {"main": str(main), "root": str(root), "name": name}
     toml = main.with_suffix(".toml")
     readable = (main, *([toml] if toml.is_file() else []), *_assets(root))
+    note = get_settings().models_dir / ".read" / _digest_of_reading(main, toml, root, readable)
+    if env_id := _read_before(note, main, root):
+        return env_id
     with tempfile.TemporaryDirectory(prefix="p2p-model-") as scratch:
-        return _build(Path(scratch), payload, readable, str(path))
+        env_id = _build(Path(scratch), payload, readable, str(path))
+    if _digest_of_reading(main, toml, root, readable) == note.name:  # not edited meanwhile
+        note.parent.mkdir(exist_ok=True)
+        files.write_text(note, env_id)
+    return env_id
+
+
+def _digest_of_reading(main: Path, toml: Path, root: Path, readable: Sequence[Path]) -> str:
+    """Of all that decides what is made of a model, but for the content of the files it names."""
+    package = Path(__file__).parents[1]
+    code = (package / "model_files", package / "specs", package / "envs")
+    total = hashlib.sha256(f"{version('mujoco')}\0{main.name}\0".encode())
+    for path in (main, toml, *(file for folder in code for file in sorted(folder.glob("*.py")))):
+        data = path.read_bytes() if path.is_file() else b""
+        total.update(hashlib.sha256(data).digest())
+    for path in readable:
+        total.update(b"\0" + os.fsencode(path.relative_to(root)))
+    return total.hexdigest()
+
+
+def _read_before(note: Path, main: Path, root: Path) -> str | None:
+    """The id of what was made of these files; None where that is not there as it was."""
+    try:
+        env_id = note.read_text("utf-8")
+        folder = folder_of(env_id)
+        source, record = folder / "source", read_record(env_id)
+        read_facts(env_id)
+        own = source / record.main
+        named = (p for p in source.rglob("*") if p.is_file() and p != own)
+        alone = main.suffix.lower() == ".zip"
+        same = alone or all(
+            filecmp.cmp(p, root / p.relative_to(source), shallow=False) for p in named
+        )
+        intact = same and (folder / "model.mjb").is_file() and env_id.endswith(f"-{digest(folder)}")
+    except (OSError, UnicodeDecodeError, ConfigurationError):
+        return None
+    return env_id if intact else None
 
 
 def _is_same(kept: Path, target: Path) -> bool:
