@@ -262,7 +262,7 @@ class Criterion(Record):
 
     @property
     def demand(self) -> str:
-        """Title and target: `Goes forward ≥ 3 m/s`; of an event `Does not fall`, or `never: fell`."""
+        """Title and target: `Goes forward ≥ 3 m/s`; events: `Does not fall` or `never: fell`."""
         negated = self.title.lower().startswith(("never ", "does not "))
         if self.event and self.target == "never" and negated:
             return self.title
