@@ -41,6 +41,10 @@ SETS = (
     PromptSet("fifth, by somebody else, worked on", "paraphrases_fifth.csv", "25 and 4 of 60"),
     PromptSet("sixth, long ones by somebody else", "paraphrases_sixth.csv", "47 and 12 of 60"),
     PromptSet("seventh, not worked on", "paraphrases_seventh.csv", "38 and 6 of 60"),
+    PromptSet("eighth, of the shipped prompts", "paraphrases_eighth.csv", "21 and 1 of 60"),
+    PromptSet("ninth, likewise", "paraphrases_ninth.csv", "32 and 2 of 60"),
+    PromptSet("tenth, likewise, read after those", "paraphrases_tenth.csv", "11 and 3 of 60"),
+    PromptSet("eleventh, in many voices", "paraphrases_eleventh.csv", "31 and 6 of 60"),
 )
 G1 = Path(__file__).parents[1] / "tests" / "agents" / "builtin" / "unitree_g1"
 STANDS_FOR = {"Mjlab-Velocity-Flat-Unitree-Go1": "Ant-v5"}
@@ -113,9 +117,11 @@ def main() -> None:
                 "Each set was written before the words were looked at for it; the column *at first"
                 " sight* is how it was read then, and is the honest figure for new prompts. The "
                 "third and the fourth set were written by the author of the words, the later ones "
-                "by somebody who had not seen them. Of the 16 of the seventh that count as checked "
-                "in full, two lose a number (a turn every six seconds, within 1 cm). The third was "
-                "counted three times; four of its prompts had been read as something else in "
+                "by somebody who had not seen them. The eighth to the eleventh say the shipped "
+                "prompts in other words, the eleventh in those of as many different people as it "
+                "has prompts. Of the 16 of the seventh that count as checked in full, two lose a "
+                "number (a turn every six seconds, within 1 cm). The third was counted three "
+                "times; four of its prompts had been read as something else in "
                 "silence, and were corrected. Prompts for the Unitree Go1 are read with the facts "
                 "of Ant-v5."
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,19 @@ os.environ["XDG_CONFIG_HOME"] = str(ROOT / ".pytest_cache" / "config")  # no .en
 os.environ["P2P_MODELS_DIR"] = str(ROOT / ".pytest_cache" / "models")
 os.environ["P2P_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "p2p")  # compiled once for all tests
 
+# Where bytecode is not kept, each of the hundreds of processes here compiles the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A program started in the background by a script ignores Ctrl-C, and so does all that it starts:
 # tests that interrupt a process need it to listen.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is not what is tested, nor how busy the machine is.
-settings.register_profile("p2p", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes is not what is tested, nor how busy the machine is; no chance.
+settings.register_profile(
+    "p2p", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 settings.load_profile("p2p")
 
 

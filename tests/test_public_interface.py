@@ -31,19 +31,22 @@ def members(cls: type) -> set[str]:
     return {*dir(cls), *fields}
 
 
-@pytest.mark.parametrize("module", NAMES["modules"])
-def test_a_module_has_its_names(module: str) -> None:
-    assert set(NAMES["modules"][module]) <= set(dir(import_module(module)))
+def test_modules_have_their_names() -> None:
+    lacking = {
+        module: set(names) - set(dir(import_module(module)))
+        for module, names in NAMES["modules"].items()
+    }
+    assert not {module: names for module, names in lacking.items() if names}
 
 
-@pytest.mark.parametrize("cls", NAMES["members"])
-def test_a_class_has_its_members(cls: str) -> None:
-    assert set(NAMES["members"][cls]) <= members(named(cls))
+def test_classes_have_their_members() -> None:
+    lacking = {cls: set(names) - members(named(cls)) for cls, names in NAMES["members"].items()}
+    assert not {cls: names for cls, names in lacking.items() if names}
 
 
-@pytest.mark.parametrize("schema", NAMES["mirrors"])
-def test_a_schema_is_its_contract(schema: str) -> None:
-    assert named(schema) is named(NAMES["mirrors"][schema])
+def test_schemas_are_their_contracts() -> None:
+    for schema, contract in NAMES["mirrors"].items():
+        assert named(schema) is named(contract), schema
 
 
 @pytest.mark.parametrize("program", NAMES["flags"])

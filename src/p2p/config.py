@@ -473,6 +473,8 @@ class LoopConfig(BaseModel):
     """`scheduled`: the runs of an iteration are spread over the scheduler's nodes."""
     max_parallel: Annotated[int, Field(ge=0)] = 0
     cores_per_run: Annotated[int, Field(ge=0)] = 0
+    wait_for_cores: bool = True
+    """Else runs start at once, on cores that others hold, where too few are free."""
     videos: bool = True
     trackers: tuple[Literal["wandb", "trackio", "tensorboard"], ...] = ()
     """Where the metrics of every training go besides its files, which TensorBoard reads."""

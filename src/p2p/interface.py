@@ -18,7 +18,7 @@ from p2p.records.formatting import CriterionResult, criterion_results
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import RunView, SessionView
 from p2p.rewards.source import Reward, read_reward
-from p2p.session.request import ResumeOptions, RunRequest, with_settings
+from p2p.session.request import ResumeHere, RunRequest, with_settings
 from p2p.session.session_id import new_session_id
 from p2p.session.steering import give_feedback
 from p2p.session.stopping import cancel
@@ -165,7 +165,7 @@ class Session:
         """Work on it again, with options of `p2p resume` such as `iterations=8`."""
         from p2p.commands.working import work_on
 
-        work_on(self.record, ResumeOptions.model_validate(changes), show=progress)
+        work_on(self.record, ResumeHere.model_validate(changes), show=progress)
         return self
 
     def remark(self, text: str) -> int:

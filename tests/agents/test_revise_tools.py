@@ -70,28 +70,28 @@ def test_get_iteration_describes_the_training_of_a_run(tools):
 
 def test_get_iteration_describes_judgments_and_checkpoints(tools):
     text = tools.get_iteration("judgment", 2)
-    assert "score of the checkpoint at step 100000: 0.600 ± 0.05, not passed" in text
-    assert "  speed: 0.600 ± 0.10, measured 1.8, measured" in text
-    assert "episode seed_8: 0.600" in text
+    assert "score of the checkpoint at step 100000: 0.60 ± 0.05, not passed" in text
+    assert "  speed: 0.60 ± 0.10, measured 1.8, measured" in text
+    assert "episode seed_8: 0.60" in text
     unjudged = tools.get_iteration("judgment", 4)
     assert "code could not judge: it timed out" in unjudged
     checkpoints = tools.get_iteration("checkpoints", 1)
-    assert "at step 50000: 0.100" in checkpoints
-    assert "at step 100000: 0.200" in checkpoints
+    assert "at step 50000: 0.10" in checkpoints
+    assert "at step 100000: 0.20" in checkpoints
     assert "episode" not in checkpoints
 
 
 def test_get_iteration_compares_its_runs(tools):
     text = tools.get_iteration("runs", 1)
     assert "base (best): return 10 ± 1" in text
-    assert "base_seed_2: completed, score 0.200" in text
+    assert "base_seed_2: completed, score 0.20" in text
 
 
 def test_get_episode_finds_a_judged_episode_by_label(tools):
     text = tools.get_episode("seed_8", iteration=1)
     assert text == tools.get_episode("seed_8", step=100_000, iteration=1)
     assert "episode 8 is slow" in text
-    assert "judge code: 0.200" in text
+    assert "judge code: 0.20" in text
     unknown = tools.get_episode("p50", iteration=1)
     assert unknown == "error: no judged episode 'p50'; there are seed_7, seed_8"
     unjudged = tools.get_episode("seed_8", step=7, iteration=1)
@@ -100,19 +100,19 @@ def test_get_episode_finds_a_judged_episode_by_label(tools):
 
 def test_two_iterations_are_compared_in_score_hyperparameters_and_code(tools):
     text = tools.compare_iterations(2, 3)
-    assert "score: 0.600 -> 0.500" in text
-    assert "  speed: 0.600 -> 0.500" in text
+    assert "score: 0.60 -> 0.50" in text
+    assert "  speed: 0.60 -> 0.50" in text
     assert "hyperparameters: gamma: 0.99 -> 0.9" in text
     assert '-    speed = 2 * info["x_velocity"]' in text
     assert '+    speed = 3 * info["x_velocity"]' in text
-    assert "score: 0.200 -> not judged" in tools.compare_iterations(1, 4)
+    assert "score: 0.20 -> not judged" in tools.compare_iterations(1, 4)
 
 
 def test_the_history_has_notes_the_tree_and_lessons_by_number(tools):
     text = tools.get_history()
     assert text.startswith("3 of 4 iterations judged; trend: erratic")
     assert "iteration 3 lost 0.10 against 2" in text
-    assert "*2 (from 1): score 0.600" in text
+    assert "*2 (from 1): score 0.60" in text
     assert "changes: twice the speed" in text
     assert " 4 (from 2): not judged" in text
     assert "[0] STRONG, from iteration 1: speed pays" in text

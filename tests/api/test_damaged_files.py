@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from small_runs import make_session, signed_in
-from test_fuzz import DOCUMENT, make_job, make_selfplay
+from test_fuzz import document, make_job, make_selfplay
 
 from benchmark_folder import a_benchmark, a_case, end_case
 from p2p.contracts import SteeringOrder, utc_now
@@ -133,7 +133,7 @@ def routes(benchmark_id: str) -> list[str]:
     """The addresses of everything that is read from folders."""
     names = {**KNOWN, "benchmark_id": benchmark_id}
     paths = [
-        path for path, operations in DOCUMENT["paths"].items()
+        path for path, operations in document()["paths"].items()
         if "get" in operations and not path.endswith("/live") and not path.startswith(ELSEWHERE)
     ]  # fmt: skip
     return [

@@ -10,25 +10,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import requests
-import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis import GenerationMode
-from schemathesis.checks import load_all_checks, not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 from small_runs import TOKEN, make_session
 
 from benchmark_folder import a_benchmark, a_case, end_case
@@ -39,14 +32,9 @@ from p2p.scheduler.records import JobSpec, RunSpec
 from p2p.scheduler.store import Store
 from p2p.settings import get_settings
 
-load_all_checks()
 PATIENCE_S = 120.0
 MOST_OF_ONE = 220
 """Requests to one operation: some take nothing that could be varied, and get only a few."""
-CHECKS = [
-    not_a_server_error, status_code_conformance, content_type_conformance,
-    response_schema_conformance,
-]  # fmt: skip
 SUITE = "env_id,instruction,category,difficulty\nReacher-v5,hold still,manipulation,easy\n"
 ENSURES = (
     "p2p.api.jobs", "p2p.api.sessions",
@@ -56,13 +44,6 @@ KEYS = (
     "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY",
     "OPENROUTER_API_KEY", "LLM_MODEL", "VLM_MODEL",
 )  # fmt: skip
-DOCUMENT = create_api().openapi()
-OPERATIONS = [
-    (method.upper(), path)
-    for path, operations in DOCUMENT["paths"].items()
-    for method in operations
-    if not path.endswith("/live")
-]
 KNOWN: dict[str, tuple[Any, ...]] = {
     "session_id": ("session_a", "session_b"),
     "iteration_id": ("iter_1", "1", "base_seed_1"),
@@ -79,6 +60,32 @@ KNOWN: dict[str, tuple[Any, ...]] = {
     "entity_id": ("session_b",),
     "video": ("00000000",),
 }
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The API's own."""
+    return create_api().openapi()
+
+
+@cache
+def schema() -> Any:
+    """What makes requests; it takes seconds to import, and one worker of the tests needs it."""
+    import schemathesis
+    from schemathesis.checks import load_all_checks
+
+    load_all_checks()
+    return schemathesis.openapi.from_dict(document())
+
+
+def operations() -> list[tuple[str, str]]:
+    """Method and path of every operation but the streams."""
+    return [
+        (method.upper(), path)
+        for path, methods in document()["paths"].items()
+        for method in methods
+        if not path.endswith("/live")
+    ]
 
 
 class Served(NamedTuple):
@@ -169,7 +176,15 @@ def hold(served: Served, method: str, path: str, requests_made: int) -> int:
 
     There are fewer where an operation takes nothing that could be varied.
     """
-    operation = schemathesis.openapi.from_dict(DOCUMENT)[path][method]
+    from schemathesis import GenerationMode
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
+    held = [
+        not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
+        checks.response_schema_conformance,
+    ]  # fmt: skip
+    operation = schema()[path][method]
     fitting = st.fixed_dictionaries({}, optional={
         name: st.sampled_from(served.known[name])
         for name in served.known if f"{{{name}}}" in path
@@ -189,20 +204,30 @@ def hold(served: Served, method: str, path: str, requests_made: int) -> int:
         suppress_health_check=list(HealthCheck),
     )
     @given(cases, fitting)
-    def request(case: schemathesis.Case, real: dict[str, Any]) -> None:
+    def request(case: Any, real: dict[str, Any]) -> None:
         nonlocal sent
         sent += 1
         case.path_parameters = {**(case.path_parameters or {}), **real}
         answer = case.call(base_url=served.url, session=served.session, timeout=PATIENCE_S)
-        case.validate_response(answer, checks=CHECKS)
+        case.validate_response(answer, checks=held)
 
     request()
     return sent
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_no_request_makes_it_fail(served: Served, method: str, path: str) -> None:
-    hold(served, method, path, 2)
+def faults_of(look: Callable[[str, str], object]) -> list[str]:
+    """What is wrong with any operation: all are looked at before a test fails."""
+    faults: list[str] = []
+    for method, path in operations():
+        try:
+            look(method, path)
+        except Exception as fault:  # noqa: BLE001 - told together with those of the others
+            faults.append(f"{method} {path}: {fault}")
+    return faults
+
+
+def test_no_request_makes_it_fail(served: Served) -> None:
+    assert faults_of(lambda method, path: hold(served, method, path, 2)) == []
 
 
 HEADERS = {
@@ -276,58 +301,49 @@ def test_no_header_makes_it_fail(served: Served, header: str) -> None:
         )
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_no_number_makes_it_fail(served: Served, method: str, path: str) -> None:
-    parameters = DOCUMENT["paths"][path][method.lower()].get("parameters", [])
-    for parameter in parameters:
-        for value in NUMBERS:
-            if parameter["in"] == "path":
-                ask(served, method, address(served, path, **{parameter["name"]: value}), json={})
-            else:
-                query = {parameter["name"]: value}
-                ask(served, method, address(served, path), params=query, json={})
+def test_no_number_makes_it_fail(served: Served) -> None:
+    def send_numbers(method: str, path: str) -> None:
+        for parameter in document()["paths"][path][method.lower()].get("parameters", []):
+            name = parameter["name"]
+            for value in NUMBERS:
+                if parameter["in"] == "path":
+                    ask(served, method, address(served, path, **{name: value}), json={})
+                else:
+                    ask(served, method, address(served, path), params={name: value}, json={})
+
+    assert faults_of(send_numbers) == []
 
 
-WITH_BODY = [(m, p) for m, p in OPERATIONS if "requestBody" in DOCUMENT["paths"][p][m.lower()]]
-
-
-@pytest.mark.parametrize(("method", "path"), WITH_BODY)
-def test_no_body_makes_it_fail(served: Served, method: str, path: str) -> None:
-    send_bodies(served, method, path, VALUES[:3])
+def test_no_body_makes_it_fail(served: Served) -> None:
+    assert faults_of(lambda method, path: send_bodies(served, method, path, VALUES[:3])) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "path"), WITH_BODY)
-def test_no_field_of_a_body_makes_it_fail(served: Served, method: str, path: str) -> None:
-    send_bodies(served, method, path, VALUES)
+def test_no_field_of_a_body_makes_it_fail(served: Served) -> None:
+    assert faults_of(lambda method, path: send_bodies(served, method, path, VALUES)) == []
 
 
 def send_bodies(served: Served, method: str, path: str, values: Sequence[str]) -> None:
     """What is no body at all, then sound ones with one field at a time replaced."""
+    if "requestBody" not in document()["paths"][path][method.lower()]:
+        return
     url, headers = address(served, path), {"Content-Type": "application/json"}
-    for body in BODIES.values():
-        ask(served, method, url, data=body, headers=headers)
-    content = DOCUMENT["paths"][path][method.lower()]["requestBody"]["content"]
-    schema = content["application/json"]["schema"]
-    name = str(schema.get("$ref") or schema.get("anyOf", [{}])[0].get("$ref")).rpartition("/")[2]
+    for nonsense in BODIES.values():
+        ask(served, method, url, data=nonsense, headers=headers)
+    content = document()["paths"][path][method.lower()]["requestBody"]["content"]
+    body = content["application/json"]["schema"]
+    name = str(body.get("$ref") or body.get("anyOf", [{}])[0].get("$ref")).rpartition("/")[2]
     sound = SOUND.get(path, {})
-    for field in DOCUMENT["components"]["schemas"].get(name, {}).get("properties", {}):
+    for field in document()["components"]["schemas"].get(name, {}).get("properties", {}):
         rest = json.dumps({key: value for key, value in sound.items() if key != field})[1:-1]
         for value in values:
-            body = f'{{{rest}{", " if rest else ""}"{field}": {value}}}'
-            ask(served, method, url, data=body.encode(), headers=headers)
+            wrong = f'{{{rest}{", " if rest else ""}"{field}": {value}}}'
+            ask(served, method, url, data=wrong.encode(), headers=headers)
 
 
 @pytest.mark.slow
 def test_no_request_of_ten_thousand_makes_it_fail(served: Served) -> None:
-    begun, sent = time.monotonic(), 0
-    faults: list[str] = []
-    for method, path in OPERATIONS:
-        try:
-            sent += hold(served, method, path, MOST_OF_ONE)
-        except Exception as fault:  # noqa: BLE001 - all operations are looked at before it fails
-            faults.append(f"{method} {path}: {fault}")
-    took = time.monotonic() - begun
-    print(f"{len(OPERATIONS)} operations, {sent:,} requests, {took:.0f} s")
+    sent: list[int] = []
+    faults = faults_of(lambda method, path: sent.append(hold(served, method, path, MOST_OF_ONE)))
     assert not faults, "\n\n".join(faults)
-    assert sent >= 10_000
+    assert sum(sent) >= 10_000

@@ -12,6 +12,7 @@ from processes import wait_until
 from small_runs import signed_in
 
 from p2p.records.iteration_record import SessionRecord
+from p2p.training.cpu_manager import CPUManager
 
 SHORT: dict[str, Any] = {
     "prompt": "run forward fast",
@@ -78,8 +79,16 @@ def test_request_options_reach_the_session(
 @pytest.mark.process
 def test_running_session_can_be_stopped_and_resumed(cleanly: TestClient) -> None:
     endless = {**SHORT, "settings": {**SHORT["settings"], "total_timesteps": 50_000_000}}
+    manager = CPUManager()
+    held = manager.try_allocate(len(manager.pool))
+    assert held is not None
+    held.sign(4711, "session_y/iter_2/base_seed_0")
     started = cleanly.post("/api/sessions", json=endless).json()
     there = f"/api/sessions/{started['session_id']}"
+    pool = len(manager.pool)
+    told = f"needs 1 core; held: {pool} of {pool} by process 4711 (session_y/iter_2/base_seed_0)"
+    wait_until(lambda: cleanly.get(there).json()["waiting"] == told, 60)
+    held.release()
     job = f"/api/scheduler/jobs/{started['job_id']}"
     wait_until(lambda: cleanly.get(there).json()["phase"] == "training", 300)
     assert cleanly.post(f"{there}/resume").status_code == 409, "it runs"

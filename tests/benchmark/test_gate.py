@@ -71,7 +71,7 @@ def test_as_a_program_it_says_so_by_its_exit_status_and_a_file(tmp_path: Path) -
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (MAY, "")
-    assert "mean score 0.500, threshold 0.5: the next stage may begin" in ended.stderr
+    assert "mean score 0.50, threshold 0.5: the next stage may begin" in ended.stderr
     gate = read_gate(folder, 0)
     assert gate is not None
     assert gate.passed

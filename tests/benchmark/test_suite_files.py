@@ -17,8 +17,10 @@ from p2p.benchmark.suite import (
     shipped_suites,
 )
 from p2p.benchmark.truth import TRUTHS
+from p2p.settings import get_settings
 from p2p.training.env_spec import list_env_ids
 
+ROVER = Path(__file__).parents[2] / "examples" / "robots" / "rover.xml"
 HEAD = "env_id,instruction,category,difficulty,truth,threshold"
 
 
@@ -108,6 +110,23 @@ def test_suite_may_omit_columns_and_quote_commas(tmp_path: Path) -> None:
     )
     (case,) = load_suite(str(path))
     assert (case.instruction, case.truth, case.difficulty) == ("hop, then stop", None, "hard")
+
+
+def test_suite_names_model_files_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P2P_MODELS_DIR", str(tmp_path / "models"))
+    get_settings.cache_clear()
+    (tmp_path / "rover.xml").write_bytes(ROVER.read_bytes())
+    text = f"{HEAD}\nrover.xml,drive forward,locomotion,easy,,\n"
+    (tmp_path / "mine.csv").write_text(text)
+    (case,) = load_suite(str(tmp_path / "mine.csv"))
+    assert case.env_id.startswith("robots/rover-")
+    with pytest.raises(SuiteError, match=r"line 2, column env_id: rover\.xml is a path"):
+        parse_suite(text, "sent.csv")
+    (tmp_path / "mine.csv").write_text(text.replace("rover.xml", "none.xml"))
+    with pytest.raises(SuiteError, match=r"line 2, column env_id: .*there is no such file"):
+        load_suite(str(tmp_path / "mine.csv"))
 
 
 def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:

@@ -489,7 +489,7 @@ def test_training_that_waits_for_cores_says_who_holds_them(
     thread.start()
     try:
         wait_until(lambda: (event := last_event(log.path)) is not None and bool(event.data))
-        told = "waits for 1 core; 2 of 2 are held: 2 by process 4711 (session_y/iter_2/base_seed_0)"
+        told = "needs 1 core; held: 2 of 2 by process 4711 (session_y/iter_2/base_seed_0)"
         assert told in " ".join(" ".join(drawn(made)).split())
         plain = io.StringIO()
         SessionProgress(Console(file=plain, width=120), made.record).update()

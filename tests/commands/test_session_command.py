@@ -45,6 +45,7 @@ EVERY_OPTION: dict[str, Any] = {
             "settings": {
                 "train": {"env_id": "Ant-v5", "num_envs": 4, "num_steps": 64, "seed": 9},
                 "learning_rate": 1e-5, "trainer": "scheduled", "judge_every_checkpoint": True,
+                "wait_for_cores": False,
                 "configs": [{"config_id": "one", "params": {"gamma": 0.9}}],
             },
         },

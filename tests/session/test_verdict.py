@@ -95,6 +95,8 @@ def test_a_verdict_says_how_many_training_seeds_passed(tmp_path: Path) -> None:
     evidence = "1 of 2 training seeds passed; that policy held on 2 unseen episodes"
     assert f"passed with 1.00; {evidence}; measured" in line(folder)
     assert describe_evidence(folder.view().iterations[1]) == evidence
+    weak.judgment.path.unlink()  # it still trained when the other held
+    assert "; 1 of 2 training seeds passed (1 not judged); that policy held on" in line(folder)
 
 
 def test_nothing_is_said_before_a_verdict_and_no_zero_without_a_judge(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from p2p.config import TrainConfig
 from p2p.records.folder import FolderPath
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.checkpoints import load_checkpoint
+from p2p.training.evaluation import evaluation_seed
 from p2p.training.export import ExportError, export_run, zip_name
+from p2p.training.trained_policy import TrainedPolicy
 
 FILES = {
     "README.md", "config.json", "metrics/scalars.jsonl", "policy.safetensors", "replay.mp4",
@@ -54,6 +56,35 @@ def test_sb3_reads_it_and_acts_as_our_policy_does(
         action, _ = model.predict(obs, deterministic=True)
         np.testing.assert_allclose(action, policy.act(obs[None])[0], atol=2e-3)
         obs, *_ = env.step(action)
+
+
+def test_the_environments_own_return_is_that_of_plain_gymnasium(
+    exported: Path, trained_run: IterationRecord, config: TrainConfig
+) -> None:
+    import gymnasium as gym
+    from stable_baselines3 import PPO
+
+    def own_return(seed: int, episodes: int) -> float:
+        env = gym.make("HalfCheetah-v5", max_episode_steps=40)
+        model = PPO.load(exported / "ppo-HalfCheetah-v5.zip", device="cpu")
+        total = 0.0
+        for episode in range(episodes):
+            (obs, _), over = env.reset(seed=seed + episode), False
+            while not over:
+                action, _ = model.predict(obs, deterministic=True)
+                obs, reward, terminated, truncated, _ = env.step(action)
+                total += float(reward)
+                over = terminated or truncated
+        return total / episodes
+
+    result = TrainedPolicy(trained_run, config, 1024).evaluate(episodes=3, seed=7)
+    assert result.env_return == pytest.approx(own_return(evaluation_seed(7), 3), rel=1e-4)
+    _, evaluations = trained_run.parse_scalars()
+    episodes = len(evaluations[-1]["all_returns"])
+    measured = own_return(evaluation_seed(0), episodes)
+    assert evaluations[-1]["env_return"] == pytest.approx(measured, rel=1e-4)
+    text = f"the same episodes return {evaluations[-1]['env_return']:.2f}."
+    assert text in (exported / "README.md").read_text()
 
 
 def test_the_code_of_the_model_card_runs_as_printed(exported: Path) -> None:

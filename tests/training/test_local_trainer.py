@@ -321,7 +321,16 @@ def test_a_run_that_waited_for_cores_says_when_it_has_them(
     events = read_events(log.path)
     assert [event.event for event in events] == ["cores.wait", "cores.granted"]
     pool = len(manager.pool)
-    assert f"{pool} of {pool} are held: {pool} by process {os.getpid()}" in events[0].data["reason"]
+    assert f"held: {pool} of {pool} by process {os.getpid()}" in events[0].data["reason"]
+
+
+def test_without_waiting_runs_share_cores_that_others_hold(train: Train, tmp_path: Path) -> None:
+    manager = CPUManager(folder=tmp_path / "cores")
+    held = manager.try_allocate(len(manager.pool))
+    assert held is not None
+    aggregation = train([PLAIN], [1], wait_for_cores=False)
+    assert aggregation.best_run_id == "plain_seed_1"
+    held.release()
 
 
 @pytest.mark.process

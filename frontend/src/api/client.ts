@@ -16,12 +16,13 @@ export function isGone(error: Error | null): boolean {
 }
 
 export async function request(method: string, path: string, body?: unknown): Promise<Response> {
+  const isFile = body instanceof Blob;
   let response: Response;
   try {
     response = await fetch(path, {
       method,
-      headers: body === undefined ? {} : { "Content-Type": "application/json" },
-      body: body === undefined ? null : JSON.stringify(body),
+      headers: body === undefined ? {} : { "Content-Type": isFile ? "application/octet-stream" : "application/json" },
+      body: body === undefined ? null : isFile ? body : JSON.stringify(body),
     });
   } catch {
     report("lost");

@@ -4,7 +4,13 @@ import { SESSION_STATUSES, ago, dollars, duration, number, roughly, score, short
 test("what is not known is not a zero", () => {
   expect(score(null)).toBe("–");
   expect(score(0)).toBe("0.00");
+  expect(score(0.996)).toBe("0.99");
+  expect(score(0.29)).toBe("0.29");
   expect(number(undefined)).toBe("–");
+});
+
+test("a score is rounded down, as in the sentences of a verdict", () => {
+  expect([0.999, 0.8951, 0.29, 1].map(score)).toEqual(["0.99", "0.89", "0.29", "1.00"]);
 });
 
 test("numbers keep the digits that matter", () => {

@@ -23,6 +23,7 @@ from p2p.contracts import AuthoredCode, Criterion, Intent, JudgeOpinion
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN
 from p2p.prompts import body_facts, listing, tags_text
+from p2p.records.formatting import format_score
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import spec_for
 from p2p.training.evaluation import Behaviour, evaluation_seed, record_episodes
@@ -218,8 +219,8 @@ def _score(opinion: JudgeOpinion) -> str:
     if opinion.score is None:
         return f"not judged: {opinion.reason}"
     parts = (
-        f"{each.id} {'-' if each.score is None else f'{each.score:.2f}'}"
+        f"{each.id} {'-' if each.score is None else format_score(each.score)}"
         + ("" if each.value is None else f" (value {each.value:.4g})")
         for each in opinion.criteria
     )
-    return f"score {opinion.score:.2f}: {', '.join(parts)}"
+    return f"score {format_score(opinion.score)}: {', '.join(parts)}"

@@ -32,6 +32,7 @@ from p2p.contracts import (
 )
 from p2p.inference.agent_tools import truncate_text
 from p2p.inference.question import Tool
+from p2p.records.formatting import format_score
 from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.training.trajectory import Column, RecordedEpisode, TrajectoryFileError
@@ -167,7 +168,7 @@ class SessionTools:
         before = {each.id: each.score for each in criteria_of(first)}
         pairs = [("score", nodes[iter_a].score, nodes[iter_b].score)]
         pairs += [(f"  {e.id}", before.get(e.id), e.score) for e in criteria_of(second)]
-        lines = [f"{name}: {score_text(old)} -> {score_text(new)}" for name, old, new in pairs]
+        lines = [f"{name}: {format_score(old)} -> {format_score(new)}" for name, old, new in pairs]
         changes = config_changes(tunables(first.config), tunables(second.config))
         return "\n".join([*lines, f"hyperparameters: {changes}", _code_diff(first, second)])
 
@@ -306,17 +307,10 @@ def criteria_of(iteration: IterationView) -> tuple[CriterionScore, ...]:
 # --- judgements in words --------------------------------------------------------------------------
 
 
-def score_text(score: float | None, std: float | None = None) -> str:
-    """`0.712 ± 0.05`, or that there is none."""
-    if score is None:
-        return "not judged"
-    return f"{score:.3f}" + ("" if std is None else f" ± {std:.2f}")
-
-
 def judgment_text(judgment: JudgmentResult, *, rollouts: bool = False) -> str:
     """The whole judgement; its episodes in a line each, if asked for."""
     step = "" if judgment.step is None else f" of the checkpoint at step {judgment.step}"
-    score = score_text(judgment.intent_score, judgment.score_std)
+    score = format_score(judgment.intent_score, judgment.score_std)
     passed = "passed" if judgment.passed else "not passed"
     lines = [f"score{step}: {score}, {passed}, judged by {judgment.strategy}"]
     lines += [f"judge {name} could not judge: {why}" for name, why in judgment.unavailable.items()]
@@ -334,7 +328,7 @@ def judgment_text(judgment: JudgmentResult, *, rollouts: bool = False) -> str:
 
 def _criterion_lines(scores: Sequence[CriterionScore]) -> list[str]:
     return [
-        f"  {each.id}: {score_text(each.score, each.std)}"
+        f"  {each.id}: {format_score(each.score, each.std)}"
         + ("" if each.value is None else f", measured {each.value:.4g}")
         + (f", {shortened(each.evidence, 200)}" if each.evidence else "")
         for each in scores
@@ -343,7 +337,7 @@ def _criterion_lines(scores: Sequence[CriterionScore]) -> list[str]:
 
 def _rollout_line(rollout: RolloutJudgment) -> str:
     tags = f" [{', '.join(rollout.failure_tags)}]" if rollout.failure_tags else ""
-    return f"{rollout.label}: {score_text(rollout.score)}{tags}"
+    return f"{rollout.label}: {format_score(rollout.score)}{tags}"
 
 
 def _rollout_text(run: RunView, step: int | None, label: str) -> str:
@@ -365,7 +359,7 @@ def _rollout_text(run: RunView, step: int | None, label: str) -> str:
     ]
     for opinion in rollout.opinions:
         if opinion.available:
-            text = f"{score_text(opinion.score)}; {shortened(opinion.diagnosis, 400)}"
+            text = f"{format_score(opinion.score)}; {shortened(opinion.diagnosis, 400)}"
         else:
             text = f"could not judge: {shortened(opinion.reason, 300)}"
         lines += [f"judge {opinion.judge}: {text}", *_criterion_lines(opinion.criteria)]
@@ -407,7 +401,7 @@ def _runs_text(view: IterationView) -> str:
 
 def _run_line(run: RunView, base: TrainConfig) -> str:
     judgment, config = run.judgment, run.config
-    score = score_text(judgment.intent_score, judgment.score_std) if judgment else "not judged"
+    score = format_score(judgment.intent_score, judgment.score_std) if judgment else "not judged"
     last = f", last evaluation {run.curve[-1][1]:.4g}" if run.curve else ""
     failed = f" ({shortened(run.error, 200)})" if run.error else ""
     changes = config_changes(tunables(base), tunables(config)) if config else "unknown"
@@ -458,7 +452,7 @@ def lineage_text(lineage: Lineage) -> str:
 def _node_line(node: LineageNode, best: LineageNode | None) -> str:
     mark = "*" if node == best else " "
     parent = "new" if node.parent is None else f"from {node.parent}"
-    score = ("" if node.score is None else "score ") + score_text(node.score, node.score_std)
+    score = ("" if node.score is None else "score ") + format_score(node.score, node.score_std)
     passed = ", passed" if node.passed else ""
     tags = f" [{shortened(', '.join(node.failure_tags), _LONGEST)}]" if node.failure_tags else ""
     return f"{mark}{node.iteration} ({parent}): {score}{passed}{tags}"
@@ -490,7 +484,8 @@ def history_notes(
     ]
     worst = sorted((pair for pair in lost if pair[0] > _CLEAR_STEP), key=lambda pair: -pair[0])
     notes += [
-        f"iteration {n.iteration} lost {loss:.2f} against {n.parent}" for loss, n in worst[:2]
+        f"iteration {n.iteration} lost {format_score(loss)} against {n.parent}"
+        for loss, n in worst[:2]
     ]
     counts = Counter(tag for node in judged for tag in set(node.failure_tags))
     staying = [f"{tag} in {n}" for tag, n in counts.most_common(4) if n >= max(2, len(judged) / 3)]

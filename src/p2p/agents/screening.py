@@ -25,6 +25,7 @@ from p2p.agents.judge_code import episode_summary, run_judge
 from p2p.agents.verdicts import task_score
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, CriterionGradient, JudgeOpinion, Record
+from p2p.records.formatting import format_score
 from p2p.sandbox import (
     SandboxedProcess,
     SandboxExit,
@@ -420,7 +421,10 @@ def find_easy(
     for name, each in opinions.items():
         scores = _mean_scores(each)
         met = [c for c in task if scores.get(c.id, 0.0) >= EASY]
-        notes += [f"criterion {c.id}: {name} score {scores[c.id]:.2f} of {c.target}" for c in met]
+        notes += [
+            f"criterion {c.id}: {name} score {format_score(scores[c.id])} of {c.target}"
+            for c in met
+        ]
         if len(met) < len(task) or all(c.comparison == "at_most" for c in task):
             continue
         text = f"{name} meet every hard task criterion ({', '.join(c.id for c in task)})"
@@ -455,8 +459,8 @@ def _mismatch(
         return ""
     return (
         f"the reward puts the worse behaviour first: by the criteria {IN_WORDS[better]} score "
-        f"{a.score:.2f} and {IN_WORDS[worse]} {b.score:.2f}, but the reward pays "
-        f"{paid[better].mean:.4g} and {paid[worse].mean:.4g} for an episode of "
+        f"{format_score(a.score)} and {IN_WORDS[worse]} {format_score(b.score)}, but the reward "
+        f"pays {paid[better].mean:.4g} and {paid[worse].mean:.4g} for an episode of "
         f"{paid[better].steps:.0f} and {paid[worse].steps:.0f} steps. "
         f"Criteria: {_apart(a, b)}. "
         f"Terms: {_terms(paid[better])} against {_terms(paid[worse])}"
@@ -467,7 +471,9 @@ def _apart(a: Judged, b: Judged) -> str:
     """The criteria that tell two behaviours apart, those that do it most first."""
     both = {name: (score, b.criteria.get(name, 0.0)) for name, score in a.criteria.items()}
     order = sorted(both, key=lambda name: -abs(both[name][0] - both[name][1]))
-    differ = [f"{n} {both[n][0]:.2f} against {both[n][1]:.2f}" for n in order[:4]]
+    differ = [
+        f"{n} {format_score(both[n][0])} against {format_score(both[n][1])}" for n in order[:4]
+    ]
     return ", ".join(differ) or "none"
 
 
@@ -592,7 +598,8 @@ def describe_paid_cheats(
     return tuple(
         f"a cheat earns as much as what is asked: {name} is paid {earned[name]:.4g} for an "
         f"episode of training, and point {asked[1] + 1} of {POINTS} of {asked[0]!r} "
-        f"{earned['']:.4g}; by the criteria they score {point.score:.2f} and {best.score:.2f}"
+        f"{earned['']:.4g}; by the criteria they score "
+        f"{format_score(point.score)} and {format_score(best.score)}"
         for name, point in judged.items()
         if name in earned
         and earned[name] >= earned[""]

@@ -21,6 +21,7 @@ from p2p.contracts import (
     JudgmentResult,
     RolloutJudgment,
 )
+from p2p.records.formatting import format_score
 
 CLOSE = 0.2
 """Two judges agree if their scores, and those of every task criterion, are as near as this..."""
@@ -459,7 +460,7 @@ def _diagnosis(
 def _shortfall(score: CriterionScore, criterion: Criterion) -> str:
     if criterion.event:
         return f"{criterion.title}: {score.evidence}"
-    text = f"{criterion.title} {_score(score):.2f}"
+    text = f"{criterion.title} {format_score(_score(score))}"
     if score.value is None:
         return text
     relation = criterion.comparison.replace("_", " ")

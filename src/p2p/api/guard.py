@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 COOKIE = "p2p_token"
 MAX_BODY = 1_000_000
+UPLOADS = {"/api/models": 64 << 20}
+"""Paths that take larger bodies, in bytes."""
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 SECURITY_HEADERS = {
@@ -81,7 +83,8 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, send_with_headers)
             return
-        await self.app(scope, _limit_body(receive), send_with_headers)
+        limit = UPLOADS.get(scope["path"], MAX_BODY)
+        await self.app(scope, _limit_body(receive, limit), send_with_headers)
 
     def _refuse(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -89,8 +92,9 @@ class Guard:
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
         if "*" not in self.hosts and name not in self.hosts:
             return response(421, f"this server is not {name!r}: open it by {self.hosts[0]}")
-        if not length.isdecimal() or len(length) > 18 or int(length) > MAX_BODY:
-            return response(413, f"more than {MAX_BODY:,} bytes")
+        limit = UPLOADS.get(scope["path"], MAX_BODY)
+        if not length.isdecimal() or len(length) > 18 or int(length) > limit:
+            return response(413, f"more than {limit:,} bytes")
         if opened := self._exchange_token(scope, host):
             return opened
         return self._check_access(scope, headers, host)
@@ -147,7 +151,7 @@ def _netloc(origin: str) -> str | None:
         return None
 
 
-def _limit_body(receive: Receive) -> Receive:
+def _limit_body(receive: Receive, limit: int) -> Receive:
     """The body, up to its limit, also where no length was said."""
     read = 0
 
@@ -155,8 +159,8 @@ def _limit_body(receive: Receive) -> Receive:
         nonlocal read
         message = await receive()
         read += len(message.get("body", b""))
-        if read > MAX_BODY:
-            raise HTTPException(413, f"more than {MAX_BODY:,} bytes")
+        if read > limit:
+            raise HTTPException(413, f"more than {limit:,} bytes")
         return message
 
     return receive_bounded

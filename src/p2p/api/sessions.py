@@ -48,7 +48,7 @@ from p2p.contracts import (
 from p2p.event_log import read_event, read_events
 from p2p.files import read_model
 from p2p.inference.question import InferenceError
-from p2p.records.formatting import describe_evidence
+from p2p.records.formatting import count, describe_evidence
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
@@ -154,6 +154,8 @@ def show_session(state: State, session_id: str) -> SessionDetail:
         "analysis": read_model(record.analysis_path, SessionAnalysis),
         "seconds_left": session_left(view) if view.status == "running" else None,
     }
+    if view.status in ("queued", "pending"):
+        more["waiting"] = _waits_for(state, record)
     if asked is not None:
         more |= {
             "resumable": is_resumable(view.status, pending),
@@ -161,6 +163,17 @@ def show_session(state: State, session_id: str) -> SessionDetail:
             "command": command_line(asked, record.path),
         }
     return SessionDetail.model_validate(view).model_copy(update=more)
+
+
+def _waits_for(state: AppState, record: SessionRecord) -> str:
+    """What a session that has not begun lacks, and who has it; empty where nobody knows."""
+    with state.store() as store:
+        run = store.run_in(record.path.relative_to(state.runs_dir).as_posix())
+        if run is None or run.message or run.state != "pending":
+            return run.message if run is not None else ""
+        needs, others = count(run.cores, "core"), [each.run_id for each in store.live_runs()]
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        return f"needs {needs}; running: {', '.join(others[:3])}{more}" if others else ""
 
 
 def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) -> bool:

@@ -18,6 +18,7 @@ from p2p.benchmark.records import (
     read_benchmark,
 )
 from p2p.files import save_model
+from p2p.records.formatting import format_score
 from p2p.records.session_view import SessionView
 from unstable.utils.logging import print_plainly
 
@@ -62,7 +63,9 @@ def main(argv: list[str] | None = None) -> int:
     for number, why in result.missing.items():
         print_plainly(f"case {number} has no score and counts as 0: {why}")
     verdict = "the next stage may begin" if result.passed else "no further stage is begun"
-    print_plainly(f"mean score {result.mean_score:.3f}, threshold {result.threshold:g}: {verdict}")
+    print_plainly(
+        f"mean score {format_score(result.mean_score)}, threshold {result.threshold:g}: {verdict}"
+    )
     return MAY if result.passed else MAY_NOT
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from p2p.benchmark.suite import Case
 from p2p.contracts import Record, Score, SessionResult, StatusLiteral
 from p2p.files import read_model
+from p2p.records.formatting import format_score
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import STATUS, Outcome
@@ -160,7 +161,7 @@ def _explain_not_run(folder: Path, stage: int) -> str:
         gate = read_gate(folder, earlier)
         if gate is not None and not gate.passed:
             return (
-                f"stage {earlier + 1} had a mean score of {gate.mean_score:.2f}, "
+                f"stage {earlier + 1} had a mean score of {format_score(gate.mean_score)}, "
                 f"below {gate.threshold:g}"
             )
     return "it has not begun"

@@ -25,6 +25,7 @@ from p2p.benchmark.records import (
 from p2p.benchmark.suite import DIFFICULTIES, Case
 from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
 from p2p.files import save_model, write_text
+from p2p.records.formatting import format_score
 from p2p.records.statuses import Outcome
 from unstable.evaluation import wilson
 
@@ -315,8 +316,8 @@ def rate(value: Rate) -> str:
     return f"{value.passed} of {value.total}, {value.rate:.0%} {interval}"
 
 
-def _format_number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"
+def _format_score(value: float | None) -> str:
+    return NOTHING if value is None else format_score(value)
 
 
 def _format_cost(value: float) -> str:
@@ -346,12 +347,12 @@ GROUP_COLUMNS: Columns = {
     "false passes": lambda group: str(group.false_passes),
     "false fails": lambda group: str(group.false_fails),
     "errors": lambda group: str(group.errors),
-    "mean score": lambda group: _format_number(group.mean_score),
+    "mean score": lambda group: _format_score(group.mean_score),
     "iterations": lambda group: f"{group.iterations:.1f}",
     **COSTS,
 }
 CARD: Columns = {
-    "score": lambda case: _format_number(case.score),
+    "score": lambda case: _format_score(case.score),
     "not checked": lambda case: ", ".join(case.unchecked_words) or NOTHING,
     "ground truth": _format_truth,
     "iterations": lambda case: str(case.iterations),
@@ -442,7 +443,7 @@ def _render(template: str, report: BenchmarkReport) -> str:
         case_columns=CASE_COLUMNS,
         card=CARD,
         outcomes=OUTCOMES,
-        number=_format_number,
+        number=_format_score,
         size=260,
         margin=34,
     )

@@ -3,8 +3,9 @@
     env_id,instruction,category,difficulty,truth,threshold
     Hopper-v5,hop forward,locomotion,easy,forward_speed,0.5
 
-The last two columns may be left out, or empty. Every row is checked before anything starts, and
-everything that is wrong is said at once.
+The last two columns may be left out, or empty. In a file, env_id may be the path of a model file,
+from the file's own folder. Every row is checked before anything starts, and everything that is
+wrong is said at once.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from pydantic import Field, ValidationError
 
 from p2p.benchmark.truth import TRUTHS
 from p2p.benchmark.truth.legged import LEGGED
-from p2p.config import engine_of
+from p2p.config import ConfigurationError, engine_of
 from p2p.contracts import Record, describe_errors, field_error
 from p2p.training.engines.table import engine_environments, is_engine
+from p2p.training.model_files.adoption import adopt
+from p2p.training.model_files.store import is_model_file
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
@@ -80,17 +83,20 @@ def load_suite(name_or_file: str) -> tuple[Case, ...]:
         raise SuiteError(f"{path} is not a text file in UTF-8") from error
     except OSError as error:
         raise SuiteError(f"{path} cannot be read: {error.strerror}") from error
-    return parse_suite(text, path.name)
+    return parse_suite(text, path.name, path.absolute().parent)
 
 
-def parse_suite(text: str, name: str) -> tuple[Case, ...]:
-    """The prompts in a CSV text; `name` stands in the messages. Raises SuiteError."""
+def parse_suite(text: str, name: str, folder: Path | None = None) -> tuple[Case, ...]:
+    """The prompts in a CSV text; `name` stands in the messages. Raises SuiteError.
+
+    Paths of model files are from `folder`; without it there may be none.
+    """
     rows, problems = _read_rows(text, name)
     first: dict[tuple[str, str], int] = {}
     cases: list[Case] = []
     for line, cells in rows:
+        mistakes = _read_model(cells, folder) or _find_mistakes(cells)
         prompt = (cells["env_id"], " ".join(cells["instruction"].split()))
-        mistakes = _find_mistakes(cells)
         if first.setdefault(prompt, line) != line:
             mistakes.append(f"column instruction: the same prompt as in line {first[prompt]}")
         values = {column: cell for column, cell in cells.items() if cell or column in REQUIRED}
@@ -141,6 +147,19 @@ def _check_header(header: Sequence[str], name: str) -> None:
     ]
     if wrong:
         raise SuiteError(f"{name}, line 1: {'; '.join(wrong)}. Columns: {','.join(allowed)}")
+
+
+def _read_model(cells: dict[str, str], folder: Path | None) -> list[str]:
+    """Put the id of a model file in the place of its path; returns why that cannot be done."""
+    if not is_model_file(path := cells["env_id"]):
+        return []
+    if folder is None:
+        return [f"column env_id: {path} is a path: name a model by its id, robots/NAME-DIGEST"]
+    try:
+        cells["env_id"] = adopt(folder / Path(path).expanduser())
+    except ConfigurationError as error:
+        return [f"column env_id: {error}"]
+    return []
 
 
 def _find_mistakes(cells: dict[str, str]) -> list[str]:

@@ -117,6 +117,8 @@ def attack(
 def _tell(results: Sequence[AttackResult], session: Path) -> None:
     from pathlib import Path
 
+    from p2p.records.formatting import format_score
+
     table = plain_table("verdict", "score", "seed", wide="paid for")
     for result in results:
         verdict = (
@@ -125,7 +127,7 @@ def _tell(results: Sequence[AttackResult], session: Path) -> None:
             else "[green]passed[/]" if result.passed
             else "not passed"
         )  # fmt: skip
-        score = "-" if result.score is None else f"{result.score:.2f}"
+        score = "-" if result.score is None else format_score(result.score)
         table.add_row(verdict, score, str(result.seed), escape(result.attack))
     out.print(table)
     for result in results:

@@ -130,8 +130,10 @@ def _case_state(now: CaseNow) -> str:
 
 def _case_score(now: CaseNow) -> str:
     """The best score so far; in brackets that of what is being trained."""
-    best = "" if now.status.score is None else f"{now.status.score:.2f}"
-    live = "" if now.live_score is None else f"({now.live_score:.2f})"
+    from p2p.records.formatting import format_score
+
+    best = "" if now.status.score is None else format_score(now.status.score)
+    live = "" if now.live_score is None else f"({format_score(now.live_score)})"
     return f"{best} {live}".strip()
 
 

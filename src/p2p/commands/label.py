@@ -133,6 +133,7 @@ def _ask_for_scores(record: SessionRecord, videos: list[LabelledVideo], annotato
 
 def _print_comparison(record: SessionRecord, annotator: str, *, as_json: bool) -> None:
     """What there is to score, and how the scores compare with the judges'."""
+    from p2p.records.formatting import format_score
     from p2p.records.session_view import SessionView
     from p2p.session.labels import blind_copy, compare, labelled_videos
 
@@ -156,7 +157,7 @@ def _print_comparison(record: SessionRecord, annotator: str, *, as_json: bool) -
         return
     for each in videos:
         mine = [label.score for label in each.labels if label.annotator == annotator]
-        given = f"{mine[0]:.2f}" if mine else "  - "
+        given = format_score(mine[0]) if mine else "  - "
         out.print(f"{each.video_id}  {given}  {escape(shown(blind_copy(record, each)))}",
                   soft_wrap=True)  # fmt: skip
     if comparison is not None:

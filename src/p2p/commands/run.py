@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from p2p.contracts import SessionResult
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.request import ResumeOptions, RunRequest
+    from p2p.session.request import ResumeHere, RunRequest
 
 
 class RunCommand(RequestFlags, TyperCommand):
@@ -65,11 +65,11 @@ class ResumeCommand(RequestFlags, TyperCommand):
 
     default = "as before"
 
-    def request(self) -> type[ResumeOptions]:
+    def request(self) -> type[ResumeHere]:
         """See RequestFlags."""
-        from p2p.session.request import ResumeOptions
+        from p2p.session.request import ResumeHere
 
-        return ResumeOptions
+        return ResumeHere
 
 
 def run(
@@ -177,11 +177,11 @@ def resume(
     _work(record, as_json=as_json, changes=changes, names=flag_names(context))
 
 
-def _changes(context: typer.Context) -> ResumeOptions:
-    from p2p.session.request import ResumeOptions
+def _changes(context: typer.Context) -> ResumeHere:
+    from p2p.session.request import ResumeHere
 
     with usage_errors(flag_names(context)):
-        changes = ResumeOptions.model_validate(options_of(context))
+        changes = ResumeHere.model_validate(options_of(context))
         changes.check_models()
     return changes
 
@@ -191,7 +191,7 @@ def _work(
     *,
     as_json: bool,
     interactive: bool = False,
-    changes: ResumeOptions | None = None,
+    changes: ResumeHere | None = None,
     names: Mapping[str, str] | None = None,
 ) -> None:
     """Run the session in this process, with the live view, and report how it ended."""
@@ -305,7 +305,7 @@ def run_session(
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.statuses import EXIT_CODES
     from p2p.scheduler.scheduled_trainer import make_trainer
-    from p2p.session.request import ResumeOptions, RunRequest
+    from p2p.session.request import ResumeHere, RunRequest
     from p2p.session.start import run as work
     from p2p.settings import session_path
 
@@ -314,7 +314,7 @@ def run_session(
         if session_id is None:
             raise UsageError("--resume: name the session with --session-id")
         own = ("session_id", "runs_dir", "resume", "no_delivery", "_unsafe_local")
-        allowed = {*ResumeOptions.model_fields, *own}
+        allowed = {*ResumeHere.model_fields, *own}
         if extra := [flag for n, flag in flags_given(context).items() if n not in allowed]:
             raise UsageError(f"{', '.join(extra)}: cannot be changed in a session that has begun")
         with usage_errors():

@@ -243,7 +243,9 @@ def _with_model(record: IterationRecord) -> TrainConfig:
 
 
 def _print_chosen(iteration: IterationView, run: IterationRecord) -> None:
-    score = "not judged" if iteration.score is None else f"score {iteration.score:.2f}"
+    from p2p.records.formatting import format_score
+
+    score = "not judged" if iteration.score is None else f"score {format_score(iteration.score)}"
     text = f"iteration {iteration.number}, {score}: {shown(run.path)}"
     err.print(escape(text), style="dim", soft_wrap=True)
 

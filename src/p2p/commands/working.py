@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.contracts import Intent, SessionResult, TrainSummary
     from p2p.records.iteration_record import IterationRecord, SessionRecord
-    from p2p.session.request import ResumeOptions
+    from p2p.session.request import ResumeHere
     from p2p.training.runner import RunOptions
 
 
 def work_on(
     record: SessionRecord,
-    changes: ResumeOptions | None = None,
+    changes: ResumeHere | None = None,
     *,
     review: Callable[[Intent], Intent] | None = None,
     show: bool = True,

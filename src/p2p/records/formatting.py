@@ -100,9 +100,10 @@ def describe_evidence(iteration: IterationView) -> str:
 
     `1 of 2 training seeds passed; that policy held on 16 unseen episodes`.
     """
-    passed, trained = iteration.seeds_passed
+    passed, judged, trained = iteration.seeds_passed
     confirmation = iteration.confirmation
-    parts = [f"{passed} of {trained} training seeds passed"] if trained > 1 else []
+    others = f" ({trained - judged} not judged)" if judged < trained else ""
+    parts = [f"{passed} of {trained} training seeds passed{others}"] if trained > 1 else []
     if confirmation is not None:
         policy = "that policy " if parts else ""
         held = "held" if confirmation.passed else "did not hold"

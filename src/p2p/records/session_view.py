@@ -409,14 +409,18 @@ class IterationView:
         return next(chosen, next(iter(self.runs), None))
 
     @cached_property
-    def seeds_passed(self) -> tuple[int, int]:
-        """How many training seeds of its best configuration passed, and how many were trained."""
+    def seeds_passed(self) -> tuple[int, int, int]:
+        """How many training seeds of its best configuration passed, were judged, were trained.
+
+        What still trains when a checkpoint of another seed holds is not judged.
+        """
         config_id = self.best_run.config_id if self.best_run else ""
         configs = self.aggregation.configs if self.aggregation else ()
         best = [each for each in configs if each.config_id == config_id]
         own = {run.run_id for each in best for run in each.per_seed}
         runs = [run for run in self.runs if run.run_id in own]
-        return sum(run.judgment is not None and run.judgment.passed for run in runs), len(runs)
+        judged = [run.judgment for run in runs if run.judgment is not None]
+        return sum(judgment.passed for judgment in judged), len(judged), len(runs)
 
     @cached_property
     def judgment(self) -> JudgmentResult | None:

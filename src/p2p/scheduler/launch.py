@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import psutil
 
 from p2p import files
-from p2p.training.cpu_manager import PASSED_VARIABLES
+from p2p.training.cpu_manager import PASSED_VARIABLES, CPUManager
 from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere
 
 if TYPE_CHECKING:
@@ -258,7 +258,9 @@ class LaunchFolder:
             self.lease.touch()
         process = self.read_process()
         if process is None:
-            return RunStatus("waiting", message="waits for free cores")
+            launch = self.read_launch()
+            held = "" if launch.gpus else CPUManager().describe_wait(launch.cores)
+            return RunStatus("waiting", message=held or "waits for free cores and GPUs")
         cores = ", ".join(str(core) for core in process["cores"])
         return RunStatus("running", message=f"process {process['pid']} on core {cores}")
 

@@ -32,6 +32,7 @@ def local_trainer(loop: LoopConfig, switch: StopSwitch) -> LocalTrainer:
     return LocalTrainer(
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
+        wait_for_cores=loop.wait_for_cores,
         videos=False,
         trackers=loop.trackers,
         cancelled=switch.cancelled,

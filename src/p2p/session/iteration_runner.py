@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from p2p.contracts import IterationAggregation, JudgmentResult, RunConfigEntry
 from p2p.event_log import emit, span
 from p2p.files import load_text, read_model, save_model
+from p2p.records.formatting import format_score
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun, JudgeAmendment
 from p2p.session.context import IterationState, SessionContext, load_or_run
@@ -347,12 +348,15 @@ def combine_judgments(
     if confirmation is not None:
         final = confirmation.model_copy(update={"passed": first.passed and confirmation.passed})
         if not final.passed:
-            held_out = _score_text(confirmation)
-            note = f"passed with {_score_text(first)}, but on held-out seeds {held_out}"
+            held_out = format_score(confirmation.intent_score)
+            note = (
+                f"passed with {format_score(first.intent_score)}, but on held-out seeds {held_out}"
+            )
             text = f"{note}. {confirmation.diagnosis}".strip()
             final = final.model_copy(update={"diagnosis": text})
     if user_score is not None:
-        text = f"the user's score is {user_score:g} (the judges': {_score_text(final)}). "
+        theirs = format_score(final.intent_score)
+        text = f"the user's score is {user_score:g} (the judges': {theirs}). "
         passed = user_score >= threshold
         final = final.model_copy(
             update={
@@ -363,8 +367,3 @@ def combine_judgments(
             }
         )
     return final
-
-
-def _score_text(judgment: JudgmentResult) -> str:
-    score = judgment.intent_score
-    return "no score" if score is None else f"{score:.2f}"

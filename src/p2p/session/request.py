@@ -135,6 +135,19 @@ class ResumeOptions(Record):
         check_models(self.model or "", self.vlm_model or "")
 
 
+class CoreOptions(Record):
+    """How this process shares the machine; the cores of a job are held for it."""
+
+    wait_for_cores: Annotated[
+        bool | None,
+        Flag("--wait/--no-wait", "Wait for cores that others hold.", panel=SWITCHES),
+    ] = None
+
+
+class ResumeHere(ResumeOptions, CoreOptions):
+    """What may be different when this process resumes a session."""
+
+
 class SessionOptions(ResumeOptions):
     """What may be chosen for every session; None: the default."""
 
@@ -276,7 +289,7 @@ class SessionRequest(SessionOptions):
         return self.env_id or (train.get("env_id") if isinstance(train, dict) else None)
 
 
-class RunOptions(Record):
+class RunOptions(CoreOptions):
     """How this process trains; a job trains on the cores that it has."""
 
     trainer: Annotated[

@@ -24,6 +24,7 @@ from p2p.contracts import (
     RunConfigEntry,
 )
 from p2p.event_log import emit, span
+from p2p.records.formatting import format_score
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import (
     IterationPlan,
@@ -305,7 +306,7 @@ class CandidateSearch:
         for name in (each for each in tried if each not in kept):
             run = self._first_run(name)
             score = next((r.scores[name] for r in reversed(search.rungs) if name in r.scores), None)
-            text = "not judged" if score is None else f"{score:.2f}"
+            text = format_score(score)
             if run.set_status_if("cancelled", UNFINISHED, f"another candidate was better: {text}"):
                 emit("candidate.dropped", iteration=self.record.number, name=name, score=score)
             if run.stated_status() == "cancelled":
@@ -421,8 +422,5 @@ def explain_choice(search: RewardSearch, winner: str, total: int) -> str:
     compared = next((r for r in reversed(search.rungs) if len(r.scores) > 1), None)
     if compared is None:
         return f"{winner} was the only candidate"
-    scores = ", ".join(
-        f"{name} {'not judged' if score is None else f'{score:.2f}'}"
-        for name, score in compared.scores.items()
-    )
+    scores = ", ".join(f"{name} {format_score(score)}" for name, score in compared.scores.items())
     return f"{winner} was the best after {compared.step:,} steps: {scores}"

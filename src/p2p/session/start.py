@@ -10,7 +10,13 @@ from p2p.records.iteration_record import SessionRecord
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext, accept, local_trainer
 from p2p.session.loop import one_process, run_loop
-from p2p.session.request import ResumeOptions, loop_config, minutes_to_resume, with_changes
+from p2p.session.request import (
+    ResumeHere,
+    ResumeOptions,
+    loop_config,
+    minutes_to_resume,
+    with_changes,
+)
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, worked_s
 from p2p.settings import get_settings, redact, session_path
@@ -127,10 +133,10 @@ def run(
     `review_intent` is shown the criteria before anything is written for them, and gives those that
     count. `trainer` makes what trains: `p2p.scheduler.scheduled_trainer.make_trainer` for sessions
     that may name the scheduler. `switch` stops it. `delivers`: see `run_loop`. `changes` are fields
-    of ResumeOptions. Raises what `open_config` and `run_loop` raise.
+    of ResumeHere. Raises what `open_config` and `run_loop` raise.
     """
     refuse_links(session.path)
-    config = open_config(session, ResumeOptions(**changes), resume=resume)
+    config = open_config(session, ResumeHere(**changes), resume=resume)
     if config.loop.trainer != "local" and trainer is local_trainer:
         raise ValueError(f"trainer={config.loop.trainer}: this process can only train locally")
     switch = switch or StopSwitch()

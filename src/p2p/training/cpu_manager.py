@@ -152,6 +152,16 @@ class CPUManager:
         free = self.free_cores()
         return {core: self._read_holder(core) for core in self.pool if core not in free}
 
+    def describe_wait(self, count: int) -> str:
+        """`needs 1 core; held: 2 of 2 by process 71 (session_x/iter_1/base_seed_1)`.
+
+        Empty while nobody holds any.
+        """
+        names = [str(holder or "another process") for holder in self.holders().values()]
+        pool = len(self.pool)
+        held = ", ".join(f"{names.count(n)} of {pool} by {n}" for n in dict.fromkeys(names))
+        return f"needs {count} core{'' if count == 1 else 's'}; held: {held}" if names else ""
+
     def _read_holder(self, core: int) -> CoreHolder | None:
         try:
             fields = json.loads((self.folder / f"core_{core}").read_bytes())

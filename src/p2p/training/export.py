@@ -16,7 +16,9 @@ from pydantic import ValidationError
 from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import EvalResult, describe_errors
+from p2p.records.formatting import describe_evidence
 from p2p.records.iteration_record import IterationRecord
+from p2p.records.session_view import IterationView
 from p2p.training.checkpoints import checkpoint_dir, evaluated_observations, load_checkpoint
 from p2p.training.engines.table import is_engine
 from p2p.training.model_files.store import copy_into, is_model
@@ -56,6 +58,9 @@ class that normalises them as in training, which loads on Python {python} only; 
 
 
 OWN_RETURN = " By the environment's own reward, the same episodes return {own:.2f}."
+
+
+JUDGED = "\n\nJudged by the criteria of its prompt: {evidence}."
 
 
 TIME = """The policy observes the time: the last number of its observation is the share of the episode that has passed, steps /
@@ -179,6 +184,7 @@ def model_card(
         time=TIME if policy.observe_time else "",
         mean=result["mean_return"],
         own="" if (own := result["env_return"]) is None else OWN_RETURN.format(own=own),
+        judged=JUDGED.format(evidence=evidence) if (evidence := _evidence(record, step)) else "",
         std=result["std_return"],
         steps=step,
         seed=config.seed,
@@ -192,6 +198,14 @@ def model_card(
         obs_dim=policy.shape.obs_dim,
         action_dim=policy.shape.action_dim,
     )
+
+
+def _evidence(record: IterationRecord, step: int) -> str:
+    """Its session's verdict on this very policy; empty for any other, and without a session."""
+    iteration = IterationView(IterationRecord(record.path.parent), 0, TrainConfig())
+    best = iteration.best
+    is_best = best is not None and (best.run_id, best.step) == (record.iteration_id, step)
+    return describe_evidence(iteration) if is_best else ""
 
 
 def _as_text(text: str) -> str:

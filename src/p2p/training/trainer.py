@@ -206,10 +206,12 @@ class LocalTrainer(IterationTrainer):
 
     Args:
         cpu_manager: whose cores to use; by default all that this process may run on.
+        wait_for_cores: else runs start at once, on all cores, where too few are free.
         on_progress: told of each run's share done, 0 to 1.
     """
 
     cpu_manager: CPUManager | None = None
+    wait_for_cores: bool = True
     on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
 
     def run_all(self, batch: RunBatch) -> None:
@@ -225,6 +227,8 @@ class LocalTrainer(IterationTrainer):
             while (batch.waiting or processes.running) and not self.cancelled():
                 while batch.waiting and len(processes.running) < allocation.parallel:
                     lease = manager.try_allocate(cores)
+                    if lease is None and not self.wait_for_cores:
+                        lease = CoreLease(manager.pool, [])
                     if lease is None:
                         if not processes.running:
                             wait.report()
@@ -397,7 +401,7 @@ class _CoreWait:
         emit(
             "cores.wait",
             iteration=self._iteration,
-            reason=_wait_reason(self._count, len(self._manager.pool), holders),
+            reason=self._manager.describe_wait(self._count),
             cores=self._count,
             held={core: holder and asdict(holder) for core, holder in holders.items()},
         )
@@ -407,14 +411,6 @@ class _CoreWait:
             waited = time.monotonic() - self._since
             emit("cores.granted", iteration=self._iteration, seconds=round(waited, 1))
         self._since = self._holders = None
-
-
-def _wait_reason(count: int, pool: int, holders: dict[int, CoreHolder | None]) -> str:
-    """`waits for 1 core; 2 of 2 are held: 2 by process 71 (iter_1/baseline_seed_1)`."""
-    names = [str(holder or "another process") for holder in holders.values()]
-    held = ", ".join(f"{names.count(name)} by {name}" for name in dict.fromkeys(names))
-    cores = "1 core" if count == 1 else f"{count} cores"
-    return f"waits for {cores}; {len(holders)} of {pool} are held: {held}"
 
 
 @dataclass

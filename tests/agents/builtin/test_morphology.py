@@ -159,6 +159,21 @@ def test_what_has_wheels_drives_and_does_not_step() -> None:
     assert not {"Steps with both legs in turn", "Uses the legs of both sides"} & driving
 
 
+def test_standing_still_on_wheels_pays_nothing() -> None:
+    request = IntentRequest(prompt="drive forward at 0.5 m/s", env_id="Wheels-v0")
+    criteria = write_criteria(request).criteria
+    draft = write_reward(
+        RewardRequest(
+            prompt=request.prompt, env_id="Wheels-v0", criteria=criteria, side_info=True
+        )
+    )  # fmt: skip
+    recipe = read_recipe(draft.code)
+    assert recipe is not None
+    assert {"forward_speed"} <= {term.quantity for term in recipe.terms}
+    assert not recipe.falls
+    assert not [term for term in recipe.terms if term.shape == "alive"]
+
+
 def test_a_hanging_pole_is_given_time_to_come_up() -> None:
     assert morphology_of("Hanging-v0").hangs
     assert "Has the pole up at the end" in titles("swing the pole up", "Hanging-v0")
@@ -170,6 +185,18 @@ def test_a_hanging_pole_is_given_time_to_come_up() -> None:
 def test_a_pole_that_begins_upright_is_kept_up() -> None:
     assert not morphology_of("Standing-v0").hangs
     assert "Has the pole up at the end" not in titles("balance the pole", "Standing-v0")
+    # Nothing ends its episodes: one that hangs would earn the same whatever the cart does.
+    falls = {}
+    for env_id in ("Standing-v0", "InvertedPendulum-v5"):
+        proposal = write_criteria(IntentRequest(prompt="balance the pole", env_id=env_id))
+        request = RewardRequest(
+            prompt="balance the pole", env_id=env_id, criteria=proposal.criteria, side_info=True
+        )
+        recipe = read_recipe(write_reward(request).code)
+        assert recipe is not None
+        falls[env_id] = recipe.falls
+    assert [fall.quantity for fall in falls["Standing-v0"]] == ["pole_tilt"]
+    assert falls["InvertedPendulum-v5"] == ()
 
 
 def test_a_thing_that_nothing_drives_is_not_the_robot() -> None:

@@ -1,6 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Fragment } from "react";
+import { send } from "../../api/client";
 import { envsQuery } from "../../api/queries";
+import type { EnvInfo } from "../../api/types";
 import { Problem } from "../../ui/basics";
 
 const PICTURES = import.meta.glob<string>("./pictures/*.webp", { eager: true, query: "?url", import: "default" });
@@ -10,9 +12,9 @@ export function pictureOf(envId: string): string | undefined {
   return PICTURES[`./pictures/${envId}.webp`];
 }
 
-/** HalfCheetah-v5 as people call it. */
+/** HalfCheetah-v5, or robots/rover-0123456789ab, as people call it. */
 export function shortName(envId: string): string {
-  return envId.replace(/-v\d+$/, "");
+  return envId.replace(/-v\d+$/, "").replace(/^robots\/(.*)-[0-9a-f]{12}$/, "$1");
 }
 
 export function Picture({ envId }: { envId: string }) {
@@ -68,6 +70,7 @@ export function EnvPicker({ value, onChange, onPrompt }: EnvPickerProps) {
           Loading environments …
         </p>
       )}
+      <ModelUpload onChange={onChange} />
       {value === "" && <p className="small-text muted">The environment that can do what the prompt asks is chosen when the session starts.</p>}
       {chosen && (
         <div className="stack small-text">
@@ -88,5 +91,36 @@ export function EnvPicker({ value, onChange, onPrompt }: EnvPickerProps) {
         </div>
       )}
     </fieldset>
+  );
+}
+
+/** Reads a robot's model file, which becomes an environment to choose. */
+function ModelUpload({ onChange }: { onChange: (envId: string) => void }) {
+  const queries = useQueryClient();
+  const upload = useMutation({
+    mutationFn: (file: File) => send<EnvInfo>("POST", `/api/models?name=${encodeURIComponent(file.name)}`, file),
+    onSuccess: (env) => {
+      queries.setQueryData<EnvInfo[]>(envsQuery.queryKey, (known) => [...(known ?? []).filter((each) => each.env_id !== env.env_id), env]);
+      onChange(env.env_id);
+    },
+  });
+  return (
+    <>
+      <label className="field">
+        Your own robot
+        <input
+          type="file"
+          accept=".xml,.urdf,.mjb,.zip"
+          disabled={upload.isPending}
+          onChange={(event) => {
+            const file = event.target.files?.[0];
+            if (file) upload.mutate(file);
+            event.target.value = "";
+          }}
+        />
+        <small>{upload.isPending ? `Reading ${upload.variables.name} …` : "A model file (.xml, .urdf, .mjb), or a .zip of one with its meshes."}</small>
+      </label>
+      <Problem what="Could not read the model" error={upload.error} />
+    </>
   );
 }

@@ -93,6 +93,8 @@ class CriteriaBuilder:
     """At which it is to go, where that is stated, in m/s."""
     travelling: bool = False
     """Whether it is to get somewhere: then what it does besides need not be done in place."""
+    rising: bool = False
+    """Whether it is to get up, or be upright: then to stay is not to lie."""
     stepping: bool = True
     """Whether one that goes on two legs may use both."""
     criteria: list[Criterion] = field(default_factory=list)

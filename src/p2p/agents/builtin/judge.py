@@ -28,6 +28,7 @@ from p2p.agents.requests import (
 )
 from p2p.contracts import Criterion
 from p2p.inference.question import RequestRejected
+from p2p.records.formatting import format_score
 
 TAGS = by_phrase(load_words(Names, "names").tags)
 """What it says of an episode that a criterion on this quantity is not met."""
@@ -148,8 +149,8 @@ def synthesise(request: SynthesisRequest) -> Synthesis:
             score = MEASURED * measured + SEEN * seen
             gaps.append(abs(measured - seen))
             if gaps[-1] > 0.3:
-                differ = f"the judges differ ({measured:.2f} measured, {seen:.2f} seen)."
-                evidence = f"{differ} {evidence}"
+                ours, theirs = format_score(measured), format_score(seen)
+                evidence = f"the judges differ ({ours} measured, {theirs} seen). {evidence}"
         criteria.append(SeenCriterion(id=criterion.id, score=score, evidence=evidence.strip()))
     texts = (request.code.diagnosis, request.vlm.diagnosis)
     return Synthesis(

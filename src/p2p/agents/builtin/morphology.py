@@ -477,6 +477,12 @@ class Morphology:
         }
         return tuple(body for body in self.spec.bodies if body.name in axles)
 
+    @cached_property
+    def cannot_fall(self) -> bool:
+        """Whether it stands on three wheels or more: whatever it does, it is up."""
+        feet = {self.spec.bodies[foot.body].name for foot in self.spec.feet}
+        return len(self.wheels) > 2 and feet == {wheel.name for wheel in self.wheels}
+
     def chain(self, part: BodyEntry) -> tuple[JointEntry, ...]:
         """The joints between the root and a part, from the root on, without the root's own."""
         assert self.root is not None

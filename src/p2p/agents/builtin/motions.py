@@ -516,8 +516,12 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
     _off_the_ground(builder, "Hops again and again", float(times))
 
 
+_UPRIGHT = frozenset({"stand", "stands", "standing", "up", "upright"})
+"""Words by which one that lies is asked to get to its feet, not to stay as it is."""
+
+
 def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Stay, upright; a pole is balanced, and one that lies gets to its feet."""
+    """Stay, upright; a pole is balanced, and one that lies gets to its feet if asked to stand."""
     if goal.motion == "balance" and builder.travelling and not builder.model.poles:
         builder.add(*ROWS["stable"])  # keep your balance as you walk
         return
@@ -525,7 +529,11 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(*ROWS["pole_task"], *(() if builder.swaying else ROWS["balance_calmly"]))
         return
     if builder.model.starts_lying:
-        builder.add(*ROWS["on_its_feet"])
+        words = " ".join(goal.words).split()
+        if goal.motion == "stand" and not builder.rising and _UPRIGHT.isdisjoint(words):
+            _lie(builder, goal)  # to stay as it is
+        else:
+            builder.add(*ROWS["on_its_feet"])
         return
     if "ground_speed" not in builder.quantities:
         builder.add(Limit("Holds still", "mean", "joint_speed", 0.3))

@@ -31,6 +31,7 @@ from p2p.agents.requests import (
 )
 from p2p.agents.reward_source import reward_digest
 from p2p.contracts import FAILURE_TAGS, CriterionScore, SessionAnalysis
+from p2p.records.formatting import format_score
 from p2p.training.env_spec import EnvSpec, get_env_spec
 
 
@@ -225,13 +226,13 @@ def analyze_session(request: AnalysisRequest) -> SessionAnalysis:
     missed = [s for s in scores if s.score is not None and s.score < MET]
     worked = [f"met in iteration {best.iteration}: {', '.join(met)}"] if met else []
     worked += [
-        f"iteration {past.iteration} ({past.changes}) rose to {past.score:.2f}"
+        f"iteration {past.iteration} ({past.changes}) rose to {format_score(past.score)}"
         for before, past in pairwise(judged)
         if (past.score or 0.0) > (before.score or 0.0) + 0.02 and past.changes
     ]
     failed = [_missed(score, titles) for score in missed]
     failed += [
-        f"iteration {past.iteration} ({past.changes}) fell to {past.score:.2f}"
+        f"iteration {past.iteration} ({past.changes}) fell to {format_score(past.score)}"
         for before, past in pairwise(judged)
         if (past.score or 0.0) < (before.score or 0.0) - 0.02 and past.changes
     ]
@@ -241,12 +242,12 @@ def analyze_session(request: AnalysisRequest) -> SessionAnalysis:
               "iterations" for tag in often]  # fmt: skip
     count = len(request.history)
     history = (
-        f"{count} iterations: from {first.score:.2f} to {last.score:.2f}, best "
-        f"{best.score:.2f} in iteration {best.iteration}"
+        f"{count} iterations: from {format_score(first.score)} to {format_score(last.score)}, best "
+        f"{format_score(best.score)} in iteration {best.iteration}"
     )
     summary = (
         f"“{request.prompt}” on {request.env_id} ended as {request.status} after "
-        f"{history if count > 1 else f'one iteration, with {best.score:.2f}'}."
+        f"{history if count > 1 else f'one iteration, with {format_score(best.score)}'}."
     )
     return SessionAnalysis(
         summary=summary,
@@ -260,7 +261,7 @@ def analyze_session(request: AnalysisRequest) -> SessionAnalysis:
 
 def _missed(score: CriterionScore, titles: dict[str, str]) -> str:
     evidence = f" ({score.evidence})" if score.evidence else ""
-    return f"not met: {titles.get(score.id, score.id)}, {score.score:.2f}{evidence}"
+    return f"not met: {titles.get(score.id, score.id)}, {format_score(score.score)}{evidence}"
 
 
 def _suggestions(missed: list[CriterionScore], titles: dict[str, str], status: str) -> list[str]:

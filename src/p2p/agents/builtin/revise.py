@@ -25,6 +25,7 @@ from p2p.agents.requests import (
 )
 from p2p.agents.reward_source import SHORT_DIGEST, find_breaches, reward_digest
 from p2p.contracts import CriterionScore
+from p2p.records.formatting import format_score
 
 HEAVIEST, LIGHTEST = 10.0, 0.005
 LONGEST = 4_000_000
@@ -525,7 +526,9 @@ def _diagnosis(case: RevisionCase) -> str:
     if not case.unmet:
         return request.diagnosis or "Every criterion is met."
     titles = {criterion.id: criterion.title for criterion in request.criteria}
-    parts = [f"{titles.get(score.id, score.id)} {score.score:.2f}" for score in case.unmet[:4]]
+    parts = [
+        f"{titles.get(score.id, score.id)} {format_score(score.score)}" for score in case.unmet[:4]
+    ]
     text = f"Below {request.pass_threshold:g}: {', '.join(parts)}."
     if request.still_improving:
         text += " The return was still rising."
@@ -539,4 +542,5 @@ def _lesson(case: RevisionCase) -> str:
     if here is None or here.score is None or gain is None or not here.changes:
         return ""
     verdict = "helped" if gain > WORSE else "hurt" if gain < -WORSE else "changed little"
-    return f"{here.changes[:350]}: {verdict} ({here.score - gain:.2f} to {here.score:.2f})"
+    before, after = format_score(here.score - gain), format_score(here.score)
+    return f"{here.changes[:350]}: {verdict} ({before} to {after})"

@@ -237,9 +237,12 @@ def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) 
     """The recipe with falls that end training episodes, and costs of lying as high as the pay.
 
     What counts as a fall is read off the hard criteria that ask it to be up nearly all the time.
+    One that cannot fall is not paid for being up: it would get that for standing still.
     """
     model, quantities = morphology_of(recipe.env_id), quantities_of(recipe.env_id)
-    if model.starts_lying or model.height_joint is None:
+    drops = bool(model.poles) and not model.hangs and not model.may_end_early
+    stands = model.height_joint is not None and not model.cannot_fall
+    if model.starts_lying or not (stands or drops):
         return recipe
     bounds: dict[str, Fall] = {}
     up: set[str] = set()
@@ -268,6 +271,8 @@ def _fall(criterion: Criterion, measure: Measure) -> Fall | None:
         return None
     if criterion.comparison == "at_most":
         return None
+    if measure.quantity == "pole_tilt" and measure.low is None and measure.high is not None:
+        return Fall(quantity="pole_tilt", above=_rounded(measure.high + FALL_MARGIN))
     if measure.quantity == "tilt" and measure.low is None and measure.high is not None:
         return Fall(quantity="tilt", above=_rounded(max(measure.high + FALL_MARGIN, FALL_TILT)))
     if measure.quantity == "height" and measure.high is None and measure.low is not None:
