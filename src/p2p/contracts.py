@@ -262,8 +262,9 @@ class Criterion(Record):
 
     @property
     def demand(self) -> str:
-        """Title and target: `Goes forward ≥ 3 m/s`; of an event `Never falls` or `never: fell`."""
-        if self.event and self.target == "never" and self.title.lower().startswith("never "):
+        """Title and target: `Goes forward ≥ 3 m/s`; events: `Does not fall` or `never: fell`."""
+        negated = self.title.lower().startswith(("never ", "does not "))
+        if self.event and self.target == "never" and negated:
             return self.title
         return f"{self.target}: {self.event}" if self.event else f"{self.title} {self.target}"
 

@@ -108,6 +108,7 @@ class WandbWriter:
         run_id: str,
         step_metric: str,
         group: str = "",
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         wandb = _import_library("wandb")
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,6 +118,7 @@ class WandbWriter:
             name=run_name,
             id=identifier,
             group=group or None,
+            config=dict(config or {}),
             dir=str(folder),
             resume="allow",
         )
@@ -134,9 +136,22 @@ class WandbWriter:
 class TrackioWriter:
     """trackio's local dashboard; a resumed run continues under its name."""
 
-    def __init__(self, project: str, run_name: str) -> None:
+    def __init__(
+        self,
+        project: str,
+        run_name: str,
+        group: str = "",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         trackio = _import_library("trackio")
-        self._run = trackio.init(project=project, name=run_name, resume="allow", embed=False)
+        self._run = trackio.init(
+            project=project,
+            name=run_name,
+            group=group or None,
+            config=dict(config or {}),
+            resume="allow",
+            embed=False,
+        )
 
     def write(self, values: Mapping[str, float], step: int) -> None:
         self._run.log(_finite(values), step=step)

@@ -31,7 +31,7 @@ def test_a_report_has_its_author_and_the_session_in_short(tmp_path):
     folder.iterate(2, None, parent=1)
 
     def reply(question):
-        assert "score 0.400" in tool(question, "get_history")()
+        assert "score 0.40" in tool(question, "get_history")()
         assert "update_lesson" not in [t.__name__ for t in question.tools]
         return REPORT
 

@@ -106,11 +106,12 @@ def test_benchmark_job_names_keys_and_writes_none(
 
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-to-be-written")
     get_settings.cache_clear()
-    options = {"model": "anthropic:claude-x"}
+    options = {"model": "anthropic:claude-x", "trackers": ["wandb"]}
     made, folder = a_benchmark(tmp_path, a_case(0), options=options)
     job = job_of(made, tmp_path)
     get_settings.cache_clear()
     assert "ANTHROPIC_API_KEY" in job.runs[0].secrets
+    assert "WANDB_API_KEY" in job.runs[0].secrets
     texts = [job.model_dump_json(), *(p.read_text() for p in folder.rglob("*.json"))]
     assert not any("sk-not-to-be-written" in text for text in texts)
 

@@ -86,7 +86,7 @@ def test_two_ledgers_on_one_folder_never_give_a_number_twice(tmp_path):
     ledgers = [Ledger(tmp_path), Ledger(tmp_path)]
 
     def record(i):
-        call = ModelCall(number=0, role="asker of things/../x", model="builtin", input_tokens=i)
+        call = ModelCall(number=0, role="asker of things/../x", model="claude", input_tokens=i)
         return ledgers[i % 2].record("key", call, {"response": {}})[0].number
 
     with ThreadPoolExecutor(4) as pool:

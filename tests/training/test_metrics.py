@@ -89,8 +89,24 @@ class Tracker:
 @pytest.fixture
 def tracker(monkeypatch, request):
     made = Tracker(**getattr(request, "param", {}))
-    monkeypatch.setitem(metrics.TRACKERS, "fake", lambda _folder, _run, _group: made)
+    monkeypatch.setitem(metrics.TRACKERS, "fake", lambda *given: given and made)
     return made
+
+
+def test_wandb_has_a_run_for_each_training_with_group_and_configuration(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    real, runs = wandb.init, []
+    monkeypatch.setattr(wandb, "init", lambda **given: runs.append(real(**given)) or runs[-1])
+    for name in ("a", "b"):
+        config = {"learning_rate": 3e-4}
+        made = RunMetrics(tmp_path / name, name, "session", trackers=("wandb",), config=config)
+        made.write(train(10))
+        assert made.close() == []
+    assert [(run.name, run.group) for run in runs] == [("a", "session"), ("b", "session")]
+    assert runs[0].config["learning_rate"] == 3e-4
+    assert len(list(tmp_path.glob("*/wandb/offline-run-*/*.wandb"))) == 2
 
 
 def test_a_tracker_gets_every_record_in_order(tmp_path, tracker):

@@ -63,11 +63,14 @@ class Screen:
         return self.process.wait(timeout=SECONDS)
 
     def leave(self, key: str) -> int:
-        """Press a key until it is gone: readline sees a signal that comes too early only then."""
-        for _ in range(20):
+        """Press a key until it is gone: readline sees a signal that comes too early only then.
+
+        Not soon again: a second signal to one that is leaving would end it in another way.
+        """
+        for _ in range(6):
             self.type(key)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=2)
+                self.process.wait(timeout=20)
                 break
         return self.end()
 

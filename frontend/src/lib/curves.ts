@@ -19,6 +19,7 @@ export const MAIN: readonly Curve[] = [
 ];
 
 const UNITS: Record<string, string> = {
+  loss: "loss", value_loss: "squared error", reward: "reward per game", kl: "nats", ratio_mean: "probability ratio", value_mean: "predicted reward",
   episodic_return: "reward per episode", episodic_return_min: "reward per episode", episodic_return_max: "reward per episode",
   episodic_return_std: "reward per episode", episode_length: "steps", entropy: "nats", approx_kl: "nats", kl_mean_term: "nats", kl_std_term: "nats",
   explained_variance: "share of the variance", clip_fraction: "share of the samples", learning_rate: "step size", sps: "steps per second",

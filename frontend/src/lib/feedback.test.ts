@@ -11,6 +11,7 @@ const SPEED = { id: "s", title: "Fast", description: "", measure: "mean speed", 
 test("an event is told as what must not happen", () => {
   expect(demand(SPEED)).toBe("Fast ≥ 3 m/s");
   expect(demand({ ...SPEED, comparison: "at_most", threshold: 0, event: "fell" })).toBe("never: fell");
+  expect(demand({ ...SPEED, title: "Does not fall", comparison: "at_most", threshold: 0, event: "fell" })).toBe("Does not fall");
   expect(demand({ ...SPEED, comparison: "at_most", threshold: 2, event: "fell" })).toBe("at most 2 times: fell");
 });
 

@@ -12,8 +12,9 @@ export function bound(criterion: Criterion): string {
   return `${sign} ${number(criterion.threshold)}${criterion.unit && ` ${criterion.unit}`}`;
 }
 
-/** A criterion's condition, as `Criterion.demand` has it: "Fast ≥ 3 m/s", or "never: fell". */
+/** A criterion's condition, as `Criterion.demand` has it: "Fast ≥ 3 m/s"; of an event "Does not fall", or "never: fell". */
 export function demand(criterion: Criterion): string {
+  if (criterion.event && criterion.threshold < 1 && /^(never|does not) /i.test(criterion.title)) return criterion.title;
   return criterion.event ? `${bound(criterion)}: ${criterion.event}` : `${criterion.title} ${bound(criterion)}`;
 }
 

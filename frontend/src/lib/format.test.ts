@@ -9,6 +9,10 @@ test("what is not known is not a zero", () => {
   expect(number(undefined)).toBe("–");
 });
 
+test("a score is rounded down, as in the sentences of a verdict", () => {
+  expect([0.999, 0.8951, 0.29, 1].map(score)).toEqual(["0.99", "0.89", "0.29", "1.00"]);
+});
+
 test("numbers keep the digits that matter", () => {
   expect(number(9415)).toBe("9,415");
   expect(number(0.70944)).toBe("0.709");

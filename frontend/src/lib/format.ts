@@ -2,8 +2,8 @@
 
 export const NOTHING = "–";
 
+/** Rounded down, as everywhere: 1.00 is a score of one, and 0.90 is not short of 0.9. */
 export function score(value: number | null | undefined): string {
-  // Rounded down, as everywhere: 1.00 is a score of one, and 0.90 is not short of 0.9.
   return value == null ? NOTHING : (Math.floor(value * 100 + 1e-6) / 100).toFixed(2);
 }
 

@@ -33,11 +33,11 @@ const PERCENT = [0, 100] as const;
 /** The last minutes, as lines. */
 function History() {
   const { data, error } = useQuery(resourceHistoryQuery);
-  const { x, lines } = useMemo(() => historyOf(data ?? []), [data]);
+  const { x, unit, lines } = useMemo(() => historyOf(data ?? []), [data]);
   return (
     <Card title="This machine, last minutes">
       <Problem what="Could not load the history" error={error} />
-      {x.length > 1 ? <Chart title="In use, %" x={x} xLabel="minutes (now: 0)" lines={lines} range={PERCENT} height={180} /> : <p className="muted">The server has just started: the lines begin in a few seconds.</p>}
+      {x.length > 1 ? <Chart title="In use, %" x={x} xLabel={`${unit} (now: 0)`} lines={lines} range={PERCENT} height={180} /> : <p className="muted">The server has just started: the lines begin in a few seconds.</p>}
     </Card>
   );
 }

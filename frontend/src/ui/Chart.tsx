@@ -139,7 +139,7 @@ function options({ element, x, xLabel, yLabel, group, lines, height, range, whol
     bands,
     axes: [
       { ...axis, size: 28, label: xLabel, ...(whole ? { incrs: WHOLE_STEPS } : {}), values: (_, marks) => (whole ? marks.map(String) : ticks(marks)) },
-      { ...axis, size: 52, ...(yLabel ? { label: yLabel } : {}), values: (_, marks) => ticks(marks) },
+      { ...axis, size: 52, space: 24, ...(yLabel ? { label: yLabel } : {}), values: (_, marks) => ticks(marks) },
     ],
     scales: {
       x: { time: false, ...(whole ? { range: [(x[0] ?? 0) - 0.25, (x.at(-1) ?? 0) + 0.25] } : {}) },

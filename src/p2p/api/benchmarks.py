@@ -40,6 +40,7 @@ from p2p.benchmark.suite import (
     DIFFICULTIES,
     OPTIONAL,
     REQUIRED,
+    SHIPPED,
     Case,
     filter_cases,
     load_suite,
@@ -59,8 +60,10 @@ def show_options(state: State) -> BenchmarkOptionsResponse:
     """The built-in suites with all their prompts, and the other options."""
     with state.store() as store:
         nodes = tuple(node.node_id for node in store.nodes() if node.enabled)
+    # The default first: the page offers the first one, and it runs on every machine.
+    names = sorted(shipped_suites(), key=lambda name: (name != SHIPPED, name))
     return BenchmarkOptionsResponse(
-        suites=tuple(SuiteInfo(name=n, cases=shipped_cases(n)) for n in sorted(shipped_suites())),
+        suites=tuple(SuiteInfo(name=name, cases=shipped_cases(name)) for name in names),
         modes=get_args(Mode),
         difficulties=DIFFICULTIES,
         truths=tuple(TRUTHS),

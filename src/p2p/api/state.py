@@ -35,7 +35,9 @@ REFRESH_S = 1.0
 LISTED_S = 2.0
 """How long a server waits with its first answer for the sessions to be read."""
 IDLE_SHARE = 10
-"""After a refresh, so many times its length passes before the next one."""
+"""After a refresh, so many times its length passes before the next one,"""
+IDLE_MOST_S = 5.0
+"""but no longer than this: one that read a thousand new sessions was long only once."""
 GPU_QUERY = "--query-gpu=name,utilization.gpu,memory.used,memory.total"
 KEPT = 600
 GPUS_EVERY_S = 5.0
@@ -137,7 +139,8 @@ class AppState:
                 _logger.warning("the list of sessions is not up to date: %s", error)
             self._listed.set()
             # With ten thousand sessions it takes a while: it stays a small part of the time.
-            pause_s = max(REFRESH_S, IDLE_SHARE * (time.monotonic() - began))
+            idle_s = min(IDLE_MOST_S, IDLE_SHARE * (time.monotonic() - began))
+            pause_s = max(REFRESH_S, idle_s)
 
     @contextmanager
     def store(self, *, make: bool = False) -> Iterator[Store]:

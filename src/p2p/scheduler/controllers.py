@@ -18,6 +18,7 @@ from p2p.records.statuses import EXIT_CODES, STATUS
 from p2p.scheduler.records import Id, JobSpec, RunSpec
 from p2p.session.request import SessionRequest
 from p2p.session.start import start_session
+from p2p.training.cpu_manager import TRACKER_VARIABLES
 from p2p.training.model_files.store import copy_into
 from p2p.validation import Flag
 
@@ -108,7 +109,7 @@ def session_run(
             "{python}", "-m", "p2p.session.run_session", "--resume",
             "--session-id", folder.name, "--runs-dir", above,
         ),
-        secrets=model_variables(config.loop),
+        secrets=(*model_variables(config.loop), *tracker_variables(config.loop.trackers)),
         done_codes=SESSION_DONE,
         **options.run_fields(),
         **fields,
@@ -122,6 +123,11 @@ def model_variables(loop: LoopConfig) -> tuple[str, ...]:
     models = [choose_model(loop.model), *([loop.vlm_model] if loop.vlm_model else [])]
     names = [name for model in models for name in environment_variables(split_model(model)[0])]
     return tuple(dict.fromkeys(names))
+
+
+def tracker_variables(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the variables that these metrics writers may need."""
+    return TRACKER_VARIABLES if {"wandb", "trackio"} & {*names} else ()
 
 
 def session_job(request: SessionRequest, runs_dir: Path, options: JobOptions) -> JobSpec:
@@ -165,6 +171,7 @@ def executor_run(
             "--reward-fn", "{folder}/reward_fn.py", "--config", "{folder}/config.json",
             "--runs-dir", f"{{runs_dir}}/{above}", "--iteration-id", name, *flags,
         ),
+        secrets=tracker_variables(flags),
         **options.run_fields(),
     )  # fmt: skip
 
@@ -211,7 +218,7 @@ def _selfplay_variables(config: RunConfig) -> tuple[str, ...]:
     endpoint = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
     return (
         *(endpoint if opponents else ()),
-        *(("WANDB_API_KEY",) if config.wandb_project else ()),
+        *(TRACKER_VARIABLES if config.wandb_project or config.trackio_project else ()),
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,15 @@ Scalars = TrainScalars | EvalResult
 PROJECT = "prompt2policy"
 LOCAL = ("jsonl", "tensorboard")
 """Written for every run."""
-TRACKERS: dict[str, Callable[[Path, str, str], MetricsWriter]] = {
-    "wandb": lambda folder, run, group: WandbWriter(
-        folder, PROJECT, run, run, "global_step", group
+Make = Callable[[Path, str, str, Mapping[str, Any]], MetricsWriter]
+TRACKERS: dict[str, Make] = {
+    "wandb": lambda folder, run, group, config: WandbWriter(
+        folder, os.environ.get("WANDB_PROJECT") or PROJECT, run, run, "global_step", group, config
     ),
-    "trackio": lambda _, run, __: TrackioWriter(PROJECT, run),
+    "trackio": lambda _, run, group, config: TrackioWriter(PROJECT, run, group, config),
 }
-"""By name: a function of the run's metrics folder, its name and its group; MissingExtraError where
-the library is not installed."""
+"""By name: a function of the run's metrics folder, its name, its group and its configuration;
+MissingExtraError where the library is not installed."""
 
 
 class RunMetrics:
@@ -45,6 +47,7 @@ class RunMetrics:
         folder: the run's metrics folder.
         run: the run's name, as trackers show it.
         group: what its run belongs to, there.
+        config: its hyperparameters, as trackers show them.
         trackers: names of TRACKERS (or of LOCAL, which are written anyway).
         after_step: the step the run continues from; later lines are dropped. 0: a new run.
 
@@ -59,8 +62,10 @@ class RunMetrics:
         group: str = "",
         trackers: tuple[str, ...] = (),
         after_step: int = 0,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
-        remote = [TRACKERS[name](folder, run, group) for name in trackers if name not in LOCAL]
+        names = (name for name in trackers if name not in LOCAL)
+        remote = [TRACKERS[name](folder, run, group, config or {}) for name in names]
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "scalars.jsonl"
         truncate_lines(path, after_step, "global_step")

@@ -432,6 +432,7 @@ class _Run:
                     *self._tracked_names(),
                     self.options.trackers,
                     after_step=message.start_step,
+                    config=self.config.model_dump(mode="json"),
                 )
                 forget_checkpoints(self.record, after=message.start_step)
                 self.published = published_bytes(self.record)

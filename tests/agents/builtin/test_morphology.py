@@ -185,6 +185,18 @@ def test_a_hanging_pole_is_given_time_to_come_up() -> None:
 def test_a_pole_that_begins_upright_is_kept_up() -> None:
     assert not morphology_of("Standing-v0").hangs
     assert "Has the pole up at the end" not in titles("balance the pole", "Standing-v0")
+    # Nothing ends its episodes: one that hangs would earn the same whatever the cart does.
+    falls = {}
+    for env_id in ("Standing-v0", "InvertedPendulum-v5"):
+        proposal = write_criteria(IntentRequest(prompt="balance the pole", env_id=env_id))
+        request = RewardRequest(
+            prompt="balance the pole", env_id=env_id, criteria=proposal.criteria, side_info=True
+        )
+        recipe = read_recipe(write_reward(request).code)
+        assert recipe is not None
+        falls[env_id] = recipe.falls
+    assert [fall.quantity for fall in falls["Standing-v0"]] == ["pole_tilt"]
+    assert falls["InvertedPendulum-v5"] == ()
 
 
 def test_a_thing_that_nothing_drives_is_not_the_robot() -> None:

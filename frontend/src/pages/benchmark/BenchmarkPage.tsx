@@ -47,6 +47,7 @@ function Header({ benchmark }: { benchmark: Benchmark }) {
   });
   const active = benchmark.state === "queued" || benchmark.state === "running";
   const { overall } = benchmark;
+  const asked = benchmark.model !== "builtin";
   return (
     <div className="stack">
       <div className="row spread">
@@ -79,7 +80,7 @@ function Header({ benchmark }: { benchmark: Benchmark }) {
         <Status status={benchmark.state} />
         {benchmark.model && <span>{benchmark.model}</span>}
         {benchmark.measuring && <span>measuring the policies …</span>}
-        <span>{dollars(benchmark.cost_usd)}</span>
+        {asked && <span>{dollars(benchmark.cost_usd)}</span>}
         {benchmark.has_job && <Link to={`/benchmark/job/${benchmark.benchmark_id}`}>job</Link>}
         <span className="mono">{benchmark.benchmark_id}</span>
       </div>
@@ -90,8 +91,7 @@ function Header({ benchmark }: { benchmark: Benchmark }) {
           ["Mean score", score(overall.mean_score)],
           ["Iterations per prompt", number(overall.iterations, 2)],
           ["Time per prompt", duration(overall.minutes * 60)],
-          ["Tokens per prompt", number(overall.tokens)],
-          ["Cost per prompt", dollars(overall.cost_usd)],
+          ...(asked ? ([["Tokens per prompt", number(overall.tokens)], ["Cost per prompt", dollars(overall.cost_usd)]] as const) : []),
         ]}
       />
     </div>

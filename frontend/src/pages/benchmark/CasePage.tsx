@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 import { useLive } from "../../api/live";
-import { benchmarkCasesQuery } from "../../api/queries";
+import { benchmarkCasesQuery, benchmarkQuery } from "../../api/queries";
 import type { BenchmarkCase } from "../../api/types";
 import { dollars, duration, number, score } from "../../lib/format";
 import { LABELS } from "../../lib/videos";
@@ -79,6 +79,8 @@ function Videos({ found }: { found: BenchmarkCase }) {
 }
 
 function Judged({ found }: { found: BenchmarkCase }) {
+  const { data: benchmark } = useQuery(benchmarkQuery(found.benchmark_id));
+  const asked = benchmark && benchmark.model !== "builtin";
   return (
     <Card title="Judge">
       <Facts
@@ -87,9 +89,7 @@ function Judged({ found }: { found: BenchmarkCase }) {
           ["Held-out seeds", score(found.confirmed_score)],
           ["Iterations", String(found.iterations)],
           ["Time", duration(found.minutes * 60)],
-          ["Model calls", String(found.model_calls)],
-          ["Tokens", number(found.tokens)],
-          ["Cost", dollars(found.cost_usd)],
+          ...(asked ? ([["Model calls", String(found.model_calls)], ["Tokens", number(found.tokens)], ["Cost", dollars(found.cost_usd)]] as const) : []),
         ]}
       />
     </Card>

@@ -4,7 +4,7 @@ import { Link, useParams } from "react-router";
 import { send } from "../../api/client";
 import { selfPlayQuery, selfPlaysQuery } from "../../api/queries";
 import type { SelfPlayRun } from "../../api/types";
-import { winRateCharts } from "../../lib/curves";
+import { unitOf, winRateCharts } from "../../lib/curves";
 import { capitalized, number, percent, roughly } from "../../lib/format";
 import { playedGames } from "../../lib/games";
 import { Chart, type Line } from "../../ui/Chart";
@@ -261,9 +261,10 @@ export function Curves({ run }: { run: SelfPlayRun }) {
 
 function OneCurve({ name, values, last }: { name: string; values: readonly (number | null)[]; last: number }) {
   const x = useMemo(() => values.map((_, index) => last - values.length + 1 + index), [values, last]);
-  const words = name.split("/").at(-1)?.replaceAll("_", " ") ?? name;
+  const metric = name.split("/").at(-1) ?? name;
+  const words = metric.replaceAll("_", " ").replace(/\bkl\b/, "KL");
   const lines = useMemo<Line[]>(() => [{ label: words, values, colour: 1 }], [words, values]);
-  return <Chart title={capitalized(words)} x={x} xLabel="update" lines={lines} height={170} whole />;
+  return <Chart title={capitalized(words)} x={x} xLabel="update" yLabel={unitOf(metric)} lines={lines} height={170} whole />;
 }
 
 /** The win rate of every checkpoint that was evaluated, over the updates that made it. */

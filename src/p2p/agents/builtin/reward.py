@@ -240,7 +240,9 @@ def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) 
     One that cannot fall is not paid for being up: it would get that for standing still.
     """
     model, quantities = morphology_of(recipe.env_id), quantities_of(recipe.env_id)
-    if model.starts_lying or model.height_joint is None or model.cannot_fall:
+    drops = bool(model.poles) and not model.hangs and not model.may_end_early
+    stands = model.height_joint is not None and not model.cannot_fall
+    if model.starts_lying or not (stands or drops):
         return recipe
     bounds: dict[str, Fall] = {}
     up: set[str] = set()
@@ -269,6 +271,8 @@ def _fall(criterion: Criterion, measure: Measure) -> Fall | None:
         return None
     if criterion.comparison == "at_most":
         return None
+    if measure.quantity == "pole_tilt" and measure.low is None and measure.high is not None:
+        return Fall(quantity="pole_tilt", above=_rounded(measure.high + FALL_MARGIN))
     if measure.quantity == "tilt" and measure.low is None and measure.high is not None:
         return Fall(quantity="tilt", above=_rounded(max(measure.high + FALL_MARGIN, FALL_TILT)))
     if measure.quantity == "height" and measure.high is None and measure.low is not None:
