@@ -27,7 +27,6 @@ from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_CODES
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.reward_runner import decide_batched
-from p2p.training.runner import RunOptions, run_training
 from p2p.training.vec_env import is_fast, make_batched_env
 from shared_folders import Shared
 
@@ -93,19 +92,10 @@ def table(text: str) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, trained_run: IterationRecord) -> Path:
     """A folder with the run that the examples name: runs/session_x/iter_1."""
-
-    def train(folder: Path) -> None:
-        config = TrainConfig(
-            num_envs=4, num_steps=64, num_minibatches=4, update_epochs=2, total_timesteps=1024,
-            max_episode_steps=20, num_evals=1, num_eval_rounds=1,
-        )  # fmt: skip
-        record = IterationRecord(folder / "session_x" / "iter_1")
-        run_training(config, REWARDS[0].code, record, options=RunOptions(videos=False))
-
     folder = tmp_path_factory.mktemp("documents")
-    shutil.copytree(shared.folder("documented-run", train), folder / "runs")
+    shutil.copytree(trained_run.path, folder / "runs" / "session_x" / "iter_1")
     return folder
 
 
@@ -119,14 +109,25 @@ def test_a_documented_reward_is_called_once_per_batch(block: Block) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("block", PROGRAMS, ids=str)
-def test_a_documented_program_runs(block: Block, place: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", block.code],
-        cwd=place, capture_output=True, text=True, timeout=300, check=False,
+RUN_EACH = """
+import json, sys
+for name, code in json.load(sys.stdin):
+    exec(compile(code, name, "exec"), {"__name__": "__main__"})
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(place: Path) -> subprocess.CompletedProcess[str]:
+    """The documented programs, run one after the other in one process beside the run."""
+    return subprocess.run(
+        [sys.executable, "-c", RUN_EACH], input=json.dumps([(str(b), b.code) for b in PROGRAMS]),
+        cwd=place, capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "MUJOCO_GL": "off"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+
+
+def test_documented_programs_run(programs: subprocess.CompletedProcess[str]) -> None:
+    assert programs.returncode == 0, programs.stderr
 
 
 # --- commands -----------------------------------------------------------------------------
@@ -144,17 +145,17 @@ def command_lines() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("document", "words"), sorted(set(command_lines())))
-def test_a_command_that_is_mentioned_exists_with_its_flags(document: str, words: str) -> None:
-    name, *rest = words.partition(" -- ")[0].split()
-    assert name in COMMANDS, f"{document}: p2p {name}"
-    command = COMMANDS[name]
-    if rest and rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest.pop(0)]
-    options = command.get_params(typer.Context(command))
-    known = {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
-    for flag in (word.split("=")[0] for word in rest if word.startswith("-")):
-        assert flag in {*known, "--help"}, f"{document}: p2p {words}: {flag}"
+def test_commands_that_are_mentioned_exist_with_their_flags() -> None:
+    for document, words in command_lines():
+        name, *rest = words.partition(" -- ")[0].split()
+        assert name in COMMANDS, f"{document}: p2p {name}"
+        command = COMMANDS[name]
+        if rest and rest[0] in getattr(command, "commands", {}):
+            command = command.commands[rest.pop(0)]
+        options = command.get_params(typer.Context(command))
+        known = {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
+        for flag in (word.split("=")[0] for word in rest if word.startswith("-")):
+            assert flag in {*known, "--help"}, f"{document}: p2p {words}: {flag}"
 
 
 def test_the_flags_of_the_executor_are_those_of_the_guide() -> None:
@@ -179,9 +180,14 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_relative_links_lead_somewhere(document: str) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", DOCUMENTS[document]):
+def mentions(pattern: str) -> list[tuple[str, str]]:
+    """(document, what the pattern's group found there), each once."""
+    return sorted({(name, each) for name, text in DOCUMENTS.items()
+                   for each in re.findall(pattern, text)})  # fmt: skip
+
+
+def test_relative_links_lead_somewhere() -> None:
+    for document, target in mentions(r"\]\(([^)]+)\)"):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
@@ -191,9 +197,8 @@ def test_relative_links_lead_somewhere(document: str) -> None:
             assert anchor in anchors(file.read_text()), f"{document}: {target}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_modules_that_are_named_exist(document: str) -> None:
-    for dotted in set(re.findall(r"`((?:p2p|training)(?:\.\w+)+)", DOCUMENTS[document])):
+def test_modules_that_are_named_exist() -> None:
+    for document, dotted in mentions(r"`((?:p2p|training)(?:\.\w+)+)"):
         name = dotted if dotted.startswith("p2p") else f"p2p.{dotted}"
         parts = name.split(".")
         module, end = parts[0], 1
@@ -274,10 +279,8 @@ def trees(text: str) -> list[tuple[str, ...]]:
     return found
 
 
+@pytest.mark.usefixtures("programs")  # that of LocalTrainer makes the second layout
 def test_a_run_has_the_files_that_are_documented(place: Path) -> None:
-    many_runs = next(block for block in PROGRAMS if "LocalTrainer" in block.code)
-    if not (place / "runs" / "session_y").exists():  # its example makes the second layout
-        test_a_documented_program_runs(many_runs, place)
     layout = trees(DOCUMENTS["docs/run_files.md"])
     named = [parts for parts in layout if "videos" not in parts]  # not every machine draws
     assert len(named) > 15
