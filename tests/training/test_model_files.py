@@ -21,6 +21,7 @@ from p2p.training.model_files.adoption import adopt, restore
 from p2p.training.model_files.description import as_toml
 from p2p.training.model_files.facts import read_facts
 from p2p.training.model_files.store import copy_into, folder_of, read_record
+from p2p.training.scripted import play_scripts, play_scripts_here
 from p2p.training.vec_env import MujocoVecEnv, is_fast
 
 WALKER = """<mujoco model="small walker">
@@ -249,3 +250,16 @@ def test_judges_see_episodes_that_the_sandbox_played(models: Path) -> None:
     here = list(play_here(config, "random", rows=3, episodes=3, seed=5))
     for episode, expected in zip(played, here, strict=True):
         np.testing.assert_array_equal(episode["qpos"], expected["qpos"])
+
+
+def test_scripted_motions_are_played_in_the_sandbox(models: Path) -> None:
+    config = TrainConfig(env_id=adopt(models / "walker.xml"))
+    asked = {"motion": ("moving along x, from -2 to 2 m/s", 3)}
+    played = list(play_scripts(config, asked, seed=3))
+    here = list(play_scripts_here(config, asked, seed=3))
+    assert [name for name, _ in played] == [name for name, _ in here]
+    assert len(played) > 5
+    for (_, episode), (_, expected) in zip(played, here, strict=True):
+        np.testing.assert_array_equal(episode["qpos"], expected["qpos"])
+    forward = played[0][1]["com_velocity"][1:, 0]
+    assert forward == pytest.approx(np.ones_like(forward), abs=0.05)

@@ -34,11 +34,11 @@ from p2p.sandbox import (
     run_worker,
 )
 from p2p.training.engines.facts import surroundings
+from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import EnvSpec, get_env_spec
-from p2p.training.evaluation import evaluation_seed, play_rounds, record_episodes
+from p2p.training.evaluation import evaluation_seed, record_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.scripted import POINTS, ScriptedEnv, scripted_env
-from p2p.training.specs.quantities import QUANTITIES
+from p2p.training.scripted import POINTS, play_scripts, script_steps
 from p2p.training.trajectory import RecordedEpisode
 
 Behaviour = Literal["zero", "random", "previous_best"]
@@ -315,6 +315,8 @@ def _judge_episodes(
             files.append(Path(folder) / f"{len(files)}.npz")
             episode.save(files[-1])
             summaries.append(episode_summary(config, episode, seed=seed))
+        if not files:
+            return []
         return run_judge(code, files, summaries, criteria)
 
 
@@ -325,18 +327,9 @@ def judge_sweeps(
 
     Empty where the environment has no scripted motions.
     """
-    env = scripted_env(config, QUANTITIES)
-    if env is None:
-        return {}
-    names: list[str] = []
-
-    def batches() -> Iterator[int]:
-        for sweep in env.each_sweep(of_root=of_root):
-            names.append(sweep.name)
-            yield POINTS
-
-    judged = _judge_batches(env, batches(), code, criteria, config)
-    sweeps = {name: judged[POINTS * k : POINTS * (k + 1)] for k, name in enumerate(names)}
+    sweeps: dict[str, list[Judged | None]] = {}
+    for name, point in _judge_scripts(code, criteria, config, {"of_root": of_root}):
+        sweeps.setdefault(name, []).append(point)
     return {
         name: [point for point in points if point is not None]
         for name, points in sweeps.items()
@@ -348,32 +341,28 @@ def judge_cheats(
     code: str, criteria: Sequence[Criterion], config: TrainConfig, asked: Place
 ) -> dict[str, Judged]:
     """What the judge gives for the motion that is asked, as "", and for each cheat at it."""
-    env = scripted_env(config, QUANTITIES)
-    if env is None:
-        return {}
-    motions = env.screened(asked)
-    judged = _judge_batches(env, env.each_batch([*motions.values()]), code, criteria, config)
-    pairs = zip(motions, judged, strict=True)
-    return {name: point for name, point in pairs if point is not None}
+    judged = _judge_scripts(code, criteria, config, {"motion": asked})
+    return {name: point for name, point in judged if point is not None}
 
 
-def _judge_batches(
-    env: ScriptedEnv,
-    batches: Iterator[int],
-    code: str,
-    criteria: Sequence[Criterion],
-    config: TrainConfig,
-) -> list[Judged | None]:
-    """Play what the environment is set to, batch after batch, and let the judge see all of it."""
-    config = config.with_updates(max_episode_steps=env.max_episode_steps)
-    played = (
-        (SCRIPT_SEED, episode)
-        for count in batches
-        for episode in play_rounds(env, "zero", episodes=count, seed=SCRIPT_SEED)
-    )
-    opinions = _judge_episodes(code, criteria, config, played)
-    env.close()
-    return [_point(opinion, criteria) for opinion in opinions]
+def _judge_scripts(
+    code: str, criteria: Sequence[Criterion], config: TrainConfig, asked: Mapping[str, object]
+) -> list[tuple[str, Judged | None]]:
+    """What the judge gives for the motions that `play_scripts` plays, by name."""
+    names: list[str] = []
+
+    def played() -> Iterator[tuple[int, RecordedEpisode]]:
+        for name, episode in play_scripts(config, asked, seed=SCRIPT_SEED):
+            names.append(name)
+            yield SCRIPT_SEED, episode
+
+    if is_engine(config.engine):
+        return []
+    spec = get_env_spec(config.env_id)
+    horizon = config.max_episode_steps or spec.max_episode_steps or STEPS
+    config = config.with_updates(max_episode_steps=script_steps(spec.dt, horizon))
+    opinions = _judge_episodes(code, criteria, config, played())
+    return [(name, _point(each, criteria)) for name, each in zip(names, opinions, strict=True)]
 
 
 def _point(opinion: JudgeOpinion, criteria: Sequence[Criterion]) -> Judged | None:

@@ -18,12 +18,14 @@ import numpy as np
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.envs.registry import make_single
+from p2p.training.evaluation import play_rounds
 from p2p.training.model_files.store import is_model
-from p2p.training.specs.quantities import Robot
+from p2p.training.specs.quantities import QUANTITIES, Robot
 
 if TYPE_CHECKING:
     from p2p.config import EnvOptions, TrainConfig
     from p2p.training.envs.batched_env import F64, Seeds
+    from p2p.training.trajectory import RecordedEpisode
 
 POINTS = 5
 """Of a sweep: enough for ten pairs to compare."""
@@ -401,16 +403,62 @@ class ScriptedEnv(GymVecEnv):
         base.reset_model, base.do_simulation = reset_model, do_simulation
 
 
+def play_scripts(
+    config: TrainConfig, asked: Mapping[str, Any], *, seed: int
+) -> Iterator[tuple[str, RecordedEpisode]]:
+    """Scripted motions with their names, in the sandbox where they are those of a model file.
+
+    `asked` is {"of_root": bool}, for all sweeps, or {"motion": (sweep, point)}, for that one, as
+    "", and the cheats at it. None are played where the environment cannot be put into poses.
+    """
+    if is_model(config.env_id):
+        from p2p.training.model_files.playing import play_scripts_in_sandbox
+
+        yield from play_scripts_in_sandbox(config, asked, seed=seed)
+    else:
+        yield from play_scripts_here(config, asked, seed=seed)
+
+
+def play_scripts_here(
+    config: TrainConfig, asked: Mapping[str, Any], *, seed: int
+) -> Iterator[tuple[str, RecordedEpisode]]:
+    """Play them in this process."""
+    env = scripted_env(config, QUANTITIES)
+    if env is None:
+        return
+    for names in _named_batches(env, asked):
+        episodes = play_rounds(env, "zero", episodes=len(names), seed=seed)
+        yield from zip(names, episodes, strict=True)
+    env.close()
+
+
+def _named_batches(env: ScriptedEnv, asked: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The names of the motions that are played next."""
+    if "motion" not in asked:
+        for sweep in env.each_sweep(of_root=asked["of_root"]):
+            yield [sweep.name] * POINTS
+        return
+    name, place = asked["motion"]
+    motions = env.screened((name, place))
+    names = iter(motions)
+    for count in env.each_batch([*motions.values()]):
+        yield [next(names) for _ in range(count)]
+
+
+def script_steps(dt: float, horizon: int) -> int:
+    """How long an episode of a script is."""
+    return min(int(np.clip(SECONDS / dt, FEWEST_STEPS, MOST_STEPS)), horizon)
+
+
 def scripted_env(config: TrainConfig, quantities: Collection[str] = ()) -> ScriptedEnv | None:
-    """None where the environment cannot be put into poses by this process.
+    """None where the environment cannot be put into poses: it is no MuJoCo one of Gymnasium's kind.
 
-    It is no MuJoCo one of Gymnasium's kind, or from a model file, which only the sandbox opens.
-
-    `quantities` stand in the info of every step, as in `make_batched_env`.
+    That of a model file loads the model: in the sandbox only. `quantities` stand in the info of
+    every step, as in `make_batched_env`.
     """
     from gymnasium.envs.mujoco import MujocoEnv
 
-    if is_engine(config.engine) or is_model(config.env_id):
+    if is_engine(config.engine):
         return None
     options = replace(config.env_options(), quantities=quantities)
     env: Any = make_single(options)
@@ -418,5 +466,4 @@ def scripted_env(config: TrainConfig, quantities: Collection[str] = ()) -> Scrip
     env.close()
     if not isinstance(base, MujocoEnv):
         return None
-    steps = int(np.clip(SECONDS / base.dt, FEWEST_STEPS, MOST_STEPS))
-    return ScriptedEnv(replace(options, max_episode_steps=min(steps, horizon)))
+    return ScriptedEnv(replace(options, max_episode_steps=script_steps(base.dt, horizon)))
