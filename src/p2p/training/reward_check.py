@@ -272,7 +272,7 @@ def _describe_end(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
 
 
 SLOW_US = 500.0
-_SPEED_SECONDS = 0.1
+_SPEED_SECONDS = 0.02
 _MOST_CHARACTERS = 20_000
 
 
