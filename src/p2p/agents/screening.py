@@ -36,6 +36,7 @@ from p2p.sandbox import (
 from p2p.training.engines.facts import surroundings
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import EnvSpec, get_env_spec
+from p2p.training.envs.registry import TRIALS
 from p2p.training.evaluation import evaluation_seed, record_behaviours, record_episodes
 from p2p.training.policies.policy import Policy
 from p2p.training.scripted import POINTS, play_scripts, script_steps
@@ -262,7 +263,7 @@ def _run_reward(
             policy.save(file)
         payload = {"config": config.model_dump(mode="json"), "code": code, "policy": str(file)}
         sandbox = surroundings(config, folder).sandbox(
-            folder, wall_seconds=240, stall_seconds=60, max_lines=MAX_LINES
+            folder, wall_seconds=240, stall_seconds=60, max_lines=MAX_LINES, warm=TRIALS
         )
         try:
             worker = run_worker(
