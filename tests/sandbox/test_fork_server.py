@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -64,6 +66,20 @@ def test_forked_trials_have_the_layers_of_others(sandbox: Runner) -> None:
         with sandbox.start("send(b'up')", warm=warm) as process:
             layers.append(process.layers)
     assert layers[0] == layers[1]
+
+
+def test_forked_trials_are_as_nice_as_the_thread_that_starts_them(sandbox: Runner) -> None:
+    source = "import os; send(str(os.getpriority(os.PRIO_PROCESS, 0)).encode())"
+
+    def nicer() -> list[bytes]:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 7)
+        return sandbox(source, warm=WARM).lines
+
+    here = os.getpriority(os.PRIO_PROCESS, 0)
+    assert sandbox(source, warm=WARM).lines == [str(here).encode()]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(nicer).result() == [b"7"]
+    assert sandbox(source, warm=WARM).lines == [str(here).encode()]
 
 
 def test_without_its_server_a_trial_ends_and_the_next_has_another(sandbox: Runner) -> None:

@@ -16,7 +16,7 @@ from p2p.contracts import ModelCall
 from p2p.event_log import current_log, emit, use_log
 from p2p.inference import prices
 from p2p.inference.agent_tools import ToolBudget, wrap_tool
-from p2p.inference.ledger import Ledger, clean_value
+from p2p.inference.ledger import Ledger, clean_value, request_key
 from p2p.inference.providers import BUILTIN, choose_model, http_client, make_model, split_model
 from p2p.inference.question import (
     OFF,
@@ -119,7 +119,8 @@ class LLMClient:
             reply = clean_value(self._builtin(texts, refusals).model_dump_json())
             call = ModelCall(number=0, role=question.role, model=BUILTIN, cost_usd=0.0)
             content = {"request": {"instructions": question.instructions, "messages": texts}}
-            call, _ = self.ledger.record("", call, {**content, "response": reply})
+            key = request_key(BUILTIN, [], {**content, "refusals": refusals}, "")
+            call, _ = self.ledger.record(key, call, {**content, "response": reply})
             data = call.model_dump(exclude={"latency_s", "no_answer"})
             emit("llm.call", duration_ms=1000 * (perf_counter() - began), **data)
             try:

@@ -41,14 +41,14 @@ def serve(modules: Iterable[str], control_pipe: int) -> NoReturn:
         message, pipes, _, _ = socket.recv_fds(control, LARGEST_MESSAGE, PIPES)
         if not message:
             os._exit(0)
-        words = message.decode().split()
-        if words[0] == "reap":
-            _, status, used = os.wait4(int(words[1]), 0)
+        order, number = message.decode().split()
+        if order == "reap":
+            _, status, used = os.wait4(int(number), 0)
             control.send(f"{status} {used.ru_utime + used.ru_stime}".encode())
             continue
         child = os.fork() if _has_nothing_to_share() else -1
         if child == 0:
-            _become_sandboxed(pipes)
+            _become_sandboxed(pipes, int(number))
         for pipe in pipes:
             os.close(pipe)
         control.send(str(child).encode())
@@ -61,11 +61,12 @@ def _has_nothing_to_share() -> bool:
     return not shared and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
 
 
-def _become_sandboxed(pipes: list[int]) -> NoReturn:
+def _become_sandboxed(pipes: list[int], niceness: int) -> NoReturn:
     """Do as `enter` does in a process of its own, and end."""
     status = enter.EXIT_RAISED
     try:
         os.setsid()
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
         told, printed, lines = pipes
         for place, pipe in enumerate((told, printed, printed, lines)):
             os.dup2(pipe, place)

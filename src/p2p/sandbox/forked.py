@@ -94,7 +94,8 @@ class ForkedChild(Child):
         return os.waitstatus_to_exitcode(int(status)), float(used)
 
 
-_servers: dict[str, _Server] = {}
+_servers: dict[tuple[str, int], _Server] = {}
+"""By what each has imported, and how nice it is."""
 _lock = threading.Lock()
 
 
@@ -105,17 +106,20 @@ def fork(
     lines_in: int,
 ) -> ForkedChild | None:
     """A child of the server that this command starts; None where it cannot be forked."""
-    key = json.dumps([command, environment, spec], sort_keys=True)
+    imports = json.dumps([command, environment, spec], sort_keys=True)
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)  # of this thread, and so of what it starts
     told_in, told = os.pipe()
     printed, printed_in = os.pipe()
     pid = -1
     with contextlib.suppress(OSError, _ServerEnded):
         with _lock:
+            fitting = (key for key in _servers if key[0] == imports and key[1] <= niceness)
+            key = next(fitting, (imports, niceness))
             if key not in _servers:
                 _servers[key] = _Server(command, environment, spec)
             server = _servers[key]
         try:
-            pid = int(server.ask("fork", [told_in, printed_in, lines_in]))
+            pid = int(server.ask(f"fork {niceness}", [told_in, printed_in, lines_in]))
         except (OSError, _ServerEnded):
             with _lock:
                 if _servers.get(key) is server:
