@@ -165,7 +165,9 @@ def check_reward(
     result = None
     try:
         source = (
-            parse_source(str(reward), engine) if _is_code(reward) else read_source(reward, engine)
+            parse_source(str(reward), engine, name=name)
+            if _is_code(reward)
+            else read_source(reward, engine)
         )
         code = source.code
     except RewardLoadError as error:
