@@ -345,7 +345,7 @@ VARY, REMARKS = "vary", "remarks"
 REASONS = {
     **{rule.name: rule.why for rule in (REWRITE, *RULES)},
     VARY: "other weights, because the rules are used up",
-    REMARKS: "as the person said",
+    REMARKS: "as the user asked",
 }
 
 
