@@ -235,7 +235,7 @@ def test_a_game_for_one_needs_no_opponent(tmp_path):
          "does not know Briscola"),
         ({"training_envs": [("Briscola-v0-train", 2, "default")], "compact_views": False,
           "random_opening_moves": 2}, "legal moves of Briscola"),
-        ({"actors": []}, "no actors"),
+        ({"actors": []}, "num_actors"),
     ],
 )  # fmt: skip
 def test_collector_refuses_wrong_settings(tmp_path, options, message):

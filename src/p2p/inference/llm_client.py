@@ -138,7 +138,7 @@ class LLMClient:
         if not asked or model.can_think or self.model in {BUILTIN, *self._no_thinking}:
             return
         self._no_thinking.add(self.model)
-        note = f"{self.model} cannot be told how hard to think: it answers as it does by itself"
+        note = f"{self.model} has no setting for thinking effort: its default is used"
         emit("llm.no_thinking", model=self.model, reason=note)
 
     def _agent(self, model: MeteredModel, question: Question[Output]) -> Agent[object, Output]:

@@ -164,7 +164,7 @@ def make_model(name: str, client: httpx2.AsyncClient, builtin: FunctionDef | Non
     provider, model = split_model(choose_model(name))
     if provider == BUILTIN:
         if builtin is None:
-            raise RequestRejected("the built-in author is not at hand here")
+            raise RequestRejected("the built-in author is not available here")
         from pydantic_ai.models.function import FunctionModel
 
         return FunctionModel(builtin, model_name=BUILTIN)
