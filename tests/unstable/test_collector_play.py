@@ -109,7 +109,7 @@ def test_groups_share_the_game_and_are_complete(tmp_path):
     assert {len(episodes) for episodes in groups.values()} == {4}
     beginnings = Counter((step.group, step.obs) for step in batch if step.turn == 0)
     assert max(beginnings.values()) == 4
-    with pytest.raises(ValueError, match="groups of 4"):
+    with pytest.raises(ValueError, match="multiple of 4"):
         run.play(6)
 
 

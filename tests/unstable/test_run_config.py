@@ -66,7 +66,7 @@ def test_unknown_learner_options_are_named(name: str) -> None:
         ({"buffer": {"strategy": "sometimes"}}, "no buffer strategy 'sometimes'"),
         (
             {"buffer": {"strategy": "groups"}, "games": {"group_size": 4}, "games_per_update": 6},
-            "no groups of 4",
+            "not a multiple of 4",
         ),
         ({"buffer": {"step": [{"type": "WinDrawLossFormatter"}]}}, "it belongs into buffer.final"),
         ({"buffer": {"sampling": [{"type": "NormalizeRewards", "z_score": "yes"}]}}, "z_score is"),
