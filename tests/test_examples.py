@@ -11,9 +11,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
 from model_servers import CANARY, ModelServer
+from nbclient import NotebookClient
+from nbformat import NotebookNode
 from played_by_builtin import played_by_builtin
 
 from p2p.config import EnvOptions
@@ -65,37 +69,37 @@ def test_the_reward_of_the_page_is_that_of_the_example() -> None:
     assert (EXAMPLES / "rewards" / "walk.py").read_text() in page
 
 
-CELLS = """
-import ast, json, linecache, sys
+class WatchedNotebook(NotebookClient):
+    """Runs a notebook in a real kernel, and keeps every picture of its progress."""
 
-for number, cell in enumerate(json.load(open(sys.argv[1]))["cells"]):
-    if cell["cell_type"] == "code":
-        code, name = "".join(cell["source"]), f"cell {number}"
-        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
-        *body, last = ast.parse(code).body
-        exec(compile(ast.Module(body, []), name, "exec"))
-        if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), name, "eval"))
-            print(getattr(value, "_repr_html_", value.__repr__)()[:2000])
-        else:
-            exec(compile(ast.Module([last], []), name, "exec"))
-"""
-"""A notebook's cells as its kernel runs them, which is not needed for that."""
+    redrawn: list[str]
+
+    def process_message(
+        self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
+    ) -> NotebookNode | None:
+        if msg["msg_type"] == "update_display_data":
+            self.redrawn.append(msg["content"]["data"]["text/html"])
+        return super().process_message(msg, cell, cell_index)
 
 
-def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    (tmp_path / "cells.py").write_text(CELLS)
-    notebook = str(EXAMPLES / "first_policy.ipynb")
-    output = run_example(str(tmp_path / "cells.py"), tmp_path, notebook)
-    for part in (
-        "hinge_angle",
-        "balance the pole",
-        "<th>asked</th>",
-        "Keeps the pole upright",
-        "True",
-    ):
-        assert part in output
-    assert "Training run" in output
+def test_notebook_runs_in_a_kernel_with_progress(tmp_path: Path) -> None:
+    notebook = nbformat.read(EXAMPLES / "first_policy.ipynb", as_version=4)
+    client = WatchedNotebook(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
+    client.redrawn = []
+    client.execute(
+        env={**os.environ, "P2P_RUNS_DIR": str(tmp_path / "runs"), "IPYTHONDIR": str(tmp_path)}
+    )
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    text = " ".join("".join(output.get("text", "") for output in outputs).split())
+    shown = [o.data["text/html"] for o in outputs if "text/html" in o.get("data", ())]
+    environment, region, session, region_of_run, run = shown
+    assert "hinge_angle" in environment
+    for part in ("balance the pole", "<th>asked</th>", "Keeps the pole upright", "<video", "<svg"):
+        assert part in session
+    assert "Training run" in run
+    assert "required criteria met" in text
+    assert (region, region_of_run) == ("", "")  # taken away at the end
+    assert any("of 40k" in picture and "━" in picture for picture in client.redrawn)
 
 
 @pytest.mark.slow

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from processes import wait_until
 
 import p2p
 from p2p.config import TrainConfig
@@ -158,6 +164,57 @@ def test_a_function_trains_in_a_running_event_loop_and_a_thread(
         assert run.mean_return is not None
         assert run.policy.act(np.zeros(4)).shape == (1,)
         assert run.policy.act(np.zeros((3, 4))).shape == (3, 1)
+
+
+SHORT: dict[str, Any] = {
+    "iterations": 1, "num_envs": 4, "num_steps": 32, "num_minibatches": 4, "update_epochs": 2,
+    "steps": 1024, "max_episode_steps": 50, "num_evals": 1, "num_eval_rounds": 1,
+    "judge_episodes": 2, "videos": False, "model": "builtin", "wait": False, "progress": False,
+}  # fmt: skip
+"""A session of seconds, too short to pass."""
+
+
+def run_short(folder: Path, **options: object) -> Session:
+    return p2p.run("balance the pole", "InvertedPendulum-v5", runs_dir=folder, **SHORT | options)
+
+
+def test_run_works_in_a_running_event_loop(tmp_path: Path) -> None:
+    async def main() -> Session:
+        return run_short(tmp_path)
+
+    session = asyncio.run(main())
+    assert session.status == "max_iterations"
+    assert session.runs[0].status == "completed"
+
+
+def test_session_stopped_in_a_thread_resumes(tmp_path: Path) -> None:
+    endless = threading.Thread(target=run_short, args=(tmp_path,), kwargs={"steps": 50_000_000})
+    endless.start()
+    wait_until(lambda: list(tmp_path.glob("*/iter_1/*/metrics/scalars.jsonl")), 120)
+    session = p2p.load("last", tmp_path)
+    assert session.status == "running"
+    session.stop()
+    endless.join(60)
+    assert not endless.is_alive()
+    assert session.status == "cancelled"
+    with ThreadPoolExecutor() as pool:
+        resumed = pool.submit(session.resume, progress=False, max_minutes=0.05).result(120)
+    assert resumed.status == "time_exhausted"
+
+
+def test_interrupted_run_leaves_a_session_that_resumes(tmp_path: Path) -> None:
+    code = f"import p2p; p2p.run('balance the pole', 'InvertedPendulum-v5', **{SHORT})"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "P2P_RUNS_DIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: list(tmp_path.glob("*/iter_1/reward.json")) or child.poll(), 120)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    session = p2p.load("last", tmp_path)
+    assert err.splitlines()[-1] == f"KeyboardInterrupt: {session.id} can be resumed"
+    assert (session.status, session.verdict) == ("cancelled", "cancelled by user")
+    assert session.resume(progress=False).status == "max_iterations"
 
 
 def test_a_policy_is_evaluated_and_exported(trained_run: IterationRecord, tmp_path: Path) -> None:

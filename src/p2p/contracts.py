@@ -258,7 +258,7 @@ class Criterion(Record):
             count = math.floor(self.threshold)
             return "never" if count < 1 else f"at most {count} time{'s' if count > 1 else ''}"
         sign = {"at_least": "≥", "at_most": "≤"}[self.comparison]
-        return f"{sign} {self.threshold:g} {self.unit}".rstrip()
+        return f"{sign} {self.with_unit(self.threshold, f'{self.threshold:g}')}"
 
     @property
     def demand(self) -> str:
@@ -267,6 +267,11 @@ class Criterion(Record):
         if self.event and self.target == "never" and negated:
             return self.title
         return f"{self.target}: {self.event}" if self.event else f"{self.title} {self.target}"
+
+    def with_unit(self, value: float, text: str) -> str:
+        """`3 m/s`, `2 turns`, `1 turn`, for a value that is written like this."""
+        singular = value == 1 and len(self.unit) > 3 and self.unit.isalpha()
+        return f"{text} {self.unit.removesuffix('s') if singular else self.unit}".rstrip()
 
     def is_met(self, result: CriterionScore, share: float) -> bool:
         """Whether episodes meet it: what was measured of them does, and the score is enough.

@@ -121,7 +121,10 @@ class WandbWriter:
             config=dict(config or {}),
             dir=str(folder),
             resume="allow",
+            settings={"symlink": False},
         )
+        self._folder = folder / "wandb"
+        self._remove_links()
         # Steps of ours on the axis: W&B's own counter refuses to go back after a resume.
         self._step_metric = step_metric
         self._run.define_metric("*", step_metric=step_metric)
@@ -131,6 +134,13 @@ class WandbWriter:
 
     def close(self) -> None:
         self._run.finish()
+        self._remove_links()
+
+    def _remove_links(self) -> None:
+        """A run's folder with links is refused; W&B links its own log whatever is set."""
+        for path in self._folder.rglob("*"):
+            if path.is_symlink():
+                path.unlink(missing_ok=True)
 
 
 class TrackioWriter:

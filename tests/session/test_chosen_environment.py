@@ -119,7 +119,7 @@ def refused(
 def test_where_no_body_can_do_it_the_session_ends_with_a_cause(provided: ProvidedSessions) -> None:
     session, result = refused(provided, no_body)
     assert result.status == "error"
-    assert result.message == "no environment fits: nobody here can fly. Or name one with --env"
+    assert result.message == "no environment fits: nobody here can fly."
     status = session.read_status()
     assert status is not None
     assert (status.status, status.error) == ("error", result.message)

@@ -107,6 +107,7 @@ def test_wandb_has_a_run_for_each_training_with_group_and_configuration(tmp_path
     assert [(run.name, run.group) for run in runs] == [("a", "session"), ("b", "session")]
     assert runs[0].config["learning_rate"] == 3e-4
     assert len(list(tmp_path.glob("*/wandb/offline-run-*/*.wandb"))) == 2
+    assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]  # as in any run
 
 
 def test_a_tracker_gets_every_record_in_order(tmp_path, tracker):

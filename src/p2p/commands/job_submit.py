@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 COMMAND = "p2p.command"
 ANY_KIND = {"time_limit", "title", "watch", "runs_dir", "as_json"}
 """Parameters of every job, beside those of JobOptions."""
-OF_REWARD = {"reward", "env_id", "total_timesteps", "settings", "config", "preset", "videos"}
+OF_REWARD = {
+    "reward", "env_id", "total_timesteps", "settings", "config", "preset", "videos", "trackers",
+}  # fmt: skip
 NAMES = {
     "job_id": "--name",
     "run_id": "--name",
@@ -144,11 +146,13 @@ def submit(
         return session_job(request, folder, job_options)
 
     def training(folder: Path) -> JobSpec:
-        from p2p.commands.train import new_run
+        from p2p.commands.train import check_trackers, new_run
         from p2p.scheduler.controllers import training_job
 
         chosen, text = new_run(reward, options, config=config, preset=preset)
         flags = ["--no-videos"] if options.get("videos") is False else []
+        trackers = check_trackers(options.get("trackers") or ())
+        flags += [word for name in trackers for word in ("--log", name)]
         return training_job(chosen, text.code, folder, job_options, flags=flags)
 
     def self_play(folder: Path) -> JobSpec:

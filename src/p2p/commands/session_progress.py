@@ -76,6 +76,7 @@ def criteria_table(now: SessionView) -> Table:
     results = criterion_results(now, now.best)
     judged = any(each.met is not None for each in results)
     table = plain_table("", "asked", *(("measured", "score") if judged else ()))
+    table.columns[1].no_wrap = False  # it gives way, not the numbers
     for each in results:
         row = [kind_text(each), escape(each.demand)]
         if judged:

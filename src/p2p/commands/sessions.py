@@ -186,19 +186,20 @@ def report(record: SessionRecord, now: SessionView, *, told: bool = False) -> No
     reason = now.error.removeprefix(now.status).strip()
     if now.status == "max_iterations" and not reason:
         reason = f"(no pass within {count(len(now.iterations), 'iteration')})"
-    out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
+    whole = not out.is_terminal  # which would break prose within words
+    out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=whole)
     if (truth := ground_truth(record.path)) is not None:
         colour = "green" if truth.passed else "red"
-        out.print(f"[{colour}]ground truth {escape(truth.text)}[/]", soft_wrap=True)
+        out.print(f"[{colour}]ground truth {escape(truth.text)}[/]", soft_wrap=whole)
     best = now.best
     if now.intent is not None:
         out.print(criteria_table(now))
         accept = f": p2p steer {command_name(record)} --score 1"
         hint = f": {HINT}{accept}" if now.status == "unverified" else ""
         for line in intent_lines(now.intent, hint):
-            out.print(line, soft_wrap=True)
+            out.print(line, soft_wrap=whole)
     for iteration in () if told else now.iterations.values():
-        out.print(_iteration_text(now, iteration, best), soft_wrap=not out.is_terminal)
+        out.print(_iteration_text(now, iteration, best), soft_wrap=whole)
     for title, text in _result_lines(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
@@ -211,8 +212,8 @@ def _iteration_text(now: SessionView, iteration: IterationView, best: IterationV
     several = len(now.iterations) > 1
     is_best = several and judged and best is not None and iteration.number == best.number
     star = " [green](best)[/]" if is_best else ""
-    tags = escape(", ".join(judged.failure_tags)) if judged else ""
-    tags = f"  [dim]{tags}[/]" if tags else ""
+    tags = ", ".join(judged.failure_tags).replace("_", " ") if judged else ""
+    tags = f"\n[dim]tags: {escape(tags)}[/]" if tags else ""
     revision = iteration.revision
     notes = [*_review_lines(iteration), *candidate_lines(iteration)]
     notes += [f"↻ {revision.changes}", *revision.notes] if revision else []

@@ -158,6 +158,7 @@ def steer(
       p2p steer last --withdraw 2
       p2p steer last --reward mine.py --set learning_rate=1e-4 --continue
     """
+    from p2p.records.statuses import STATUS
     from p2p.session.steering import give_feedback
     from p2p.session.stopping import resume_command
 
@@ -178,7 +179,8 @@ def steer(
     )
     path = give_feedback(record.path, order)
     status = record.derive_status()
-    waits = f"; the session is {status}: apply it with {resume_command(record)}"
+    words = STATUS[status].words or status
+    waits = f"; the session is not running ({words}): apply it with {resume_command(record)}"
     then = "" if status == "running" else waits
     number = int(path.stem)
     value = {

@@ -27,7 +27,7 @@ from p2p.commands.console import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from p2p.config import TrainConfig
     from p2p.contracts import TrainSummary
@@ -128,7 +128,7 @@ def train(
     from p2p.training.reward_check import require_trainable
     from p2p.training.runner import RunOptions
 
-    run_options = RunOptions(videos=videos, trackers=_check_trackers(log or []))
+    run_options = RunOptions(videos=videos, trackers=check_trackers(log or []))
     if resume is not None:
         extra = [flag for name, flag in flags_given(context).items() if name not in WITH_RESUME]
         if extra:
@@ -236,7 +236,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _check_trackers(names: list[str]) -> tuple[str, ...]:
+def check_trackers(names: Sequence[str]) -> tuple[str, ...]:
     from p2p.contracts import did_you_mean
     from p2p.training.metrics import LOCAL, TRACKERS
 

@@ -76,7 +76,7 @@ class CriterionResult(Record):
             category=criterion.category,
             soft_reason=criterion.soft_reason,
             value=value,
-            measured="" if value is None else f"{format_value(value)} {criterion.unit}".rstrip(),
+            measured="" if value is None else criterion.with_unit(value, format_value(value)),
             score=score.score if score is not None else None,
             met=criterion.is_met(score, share) if score is not None else None,
             evidence=score.evidence if score is not None else "",

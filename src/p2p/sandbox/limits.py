@@ -102,6 +102,8 @@ class Sandbox:
     python: Path | None = None
     """The interpreter to run in, with its own libraries; None: this one. This package is importable
     in it, so it must have what the module imports."""
+    warm: tuple[str, ...] = ()
+    """Modules of ours that it finds imported: it is forked from a process that is kept for them."""
     gpu: bool = False
     """Whether it may compute on this machine's NVIDIA GPUs. Their driver reserves hundreds of GB of
     addresses, so these are not bounded; memory is, as seen from outside or by a cgroup."""

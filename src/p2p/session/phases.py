@@ -47,9 +47,7 @@ def choose_environment(context: SessionContext) -> SessionContext:
         choice = context.agents.choose_environment(config.prompt)
         reason = choice.reason.strip()
         if choice.env_id is None:
-            raise NoEnvironment(
-                f"no environment fits: {reason.rstrip('.')}. Or name one with --env"
-            )
+            raise NoEnvironment(f"no environment fits: {reason}")
         try:
             config = with_environment(config, choice.env_id, reason)
         except ValueError as error:

@@ -140,7 +140,7 @@ class CoreOptions(Record):
 
     wait_for_cores: Annotated[
         bool | None,
-        Flag("--wait/--no-wait", "Wait for cores that others hold.", panel=SWITCHES),
+        Flag("--wait/--no-wait", "Wait for busy cores.", panel=SWITCHES),
     ] = None
 
 

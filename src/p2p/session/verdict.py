@@ -90,7 +90,7 @@ def _criteria(session: SessionView, judgment: JudgmentResult) -> list[str]:
     elif required:
         parts.append(f"required criteria missed: {name(required)}")
     elif judgment.failure_tags:
-        parts.append(f"tagged: {', '.join(judgment.failure_tags)}")
+        parts.append(f"tagged: {', '.join(judgment.failure_tags).replace('_', ' ')}")
     hard = sum(criterion.hard for criterion, _ in judged)
     parts.append(f"{hard - len(required)} of {hard} required criteria met")
     if soft:
@@ -116,10 +116,11 @@ def _criterion(
         return (
             f"{name} {text}{f': {shorten(evidence, EVIDENCE_LENGTH)}' if evidence else ''} {asked}"
         )
-    text = f"{name} {format_value(score.value)} {criterion.unit}".rstrip() + f" {asked}"
+    text = f"{name} {criterion.with_unit(score.value, format_value(score.value))} {asked}"
     if criterion.comparison == "at_least":
-        text = f"{name} {format_value(score.value)} of {criterion.threshold:g} {criterion.unit}"
+        target = criterion.with_unit(criterion.threshold, f"{criterion.threshold:g}")
+        text = f"{name} {format_value(score.value)} of {target}"
     # A mean can meet the target where too few episodes do.
     by_value = score.model_copy(update={"score": 1.0})
     uneven = criterion.is_met(by_value, share) and not criterion.is_met(score, share)
-    return text.rstrip() + (" (not in every episode)" if uneven else "")
+    return text + (" (not in every episode)" if uneven else "")

@@ -37,6 +37,7 @@ from p2p.sandbox import (
 )
 from p2p.training.engines.facts import surroundings
 from p2p.training.engines.table import is_engine
+from p2p.training.envs.registry import TRIALS
 from p2p.training.reward_function import RewardError, RewardLoadError, RewardRefused
 from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack, parse_source, read_source
 from p2p.training.reward_runner import (
@@ -164,7 +165,9 @@ def check_reward(
     result = None
     try:
         source = (
-            parse_source(str(reward), engine) if _is_code(reward) else read_source(reward, engine)
+            parse_source(str(reward), engine, name=name)
+            if _is_code(reward)
+            else read_source(reward, engine)
         )
         code = source.code
     except RewardLoadError as error:
@@ -182,6 +185,7 @@ def check_reward(
                 memory_bytes=memory_bytes,
                 wall_seconds=SETUP_SECONDS + seconds,
                 max_lines=MAX_LINES,
+                warm=TRIALS,
             )
             result, end = _run(payload, sandbox, seconds, findings)
         if result is None and not any(f.level == "error" for f in findings):
@@ -272,7 +276,7 @@ def _describe_end(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
 
 
 SLOW_US = 500.0
-_SPEED_SECONDS = 0.1
+_SPEED_SECONDS = 0.02
 _MOST_CHARACTERS = 20_000
 
 

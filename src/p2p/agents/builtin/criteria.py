@@ -46,6 +46,10 @@ PROVIDERS = (
     "OPENAI_API_KEY or GEMINI_API_KEY, or name a local one (Ollama, vLLM) as the model."
 )
 
+UNKNOWN_MOTION = (
+    "The keyless author knows no motion in this prompt (ignored: {}). It reads English only; "
+    "with a model any language works."
+)
 EXAMPLES = ("run forward fast", "walk backward slowly", "stand still", "balance the pole calmly",
             "reach the target", "push the object", "balance with little effort")  # fmt: skip
 """Of which a refusal names those that work."""
@@ -93,9 +97,8 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
         return IntentProposal(
             criteria=(),
             unused_words=parsed.unused,
-            refusal=f"The keyless author knows no motion in this prompt (ignored: {ignored}). It "
-            "reads English only; with a model any language works. On "
-            f"{model.spec.name} it understands, for example: {_examples(model)}. {PROVIDERS}",
+            refusal=f"{UNKNOWN_MOTION.format(ignored)} On {model.spec.name} it understands, for "
+            f"example: {_examples(model)}. {PROVIDERS}",
         )
     builder = build_criteria(parsed, model)
     conflicts = (*parsed.conflicts, *(f"“{one}” and “{two}”" for one, two in builder.resolve()))
@@ -275,8 +278,12 @@ def choose_environment(request: EnvironmentChoices) -> EnvironmentChoice:
     if named:
         return EnvironmentChoice(env_id=by_name[named], reason=f"the prompt names {named}")
     if not parsed.goals:
+        ignored = ", ".join(parsed.unused) or " ".join(request.prompt.split())
+        examples = ", ".join(f"“{example}”" for example in EXAMPLES[:4])
         return EnvironmentChoice(
-            env_id=None, reason=f"The built-in author knows no motion in it. {PROVIDERS}"
+            env_id=None,
+            reason=f"{UNKNOWN_MOTION.format(ignored)} It understands, for example: {examples}. "
+            f"{PROVIDERS}",
         )
     words = set(re.findall(r"[a-z]+", request.prompt.lower()))
     aliases = [name for alias, name in ALIASES.items() if alias in words]
@@ -293,7 +300,10 @@ def choose_environment(request: EnvironmentChoices) -> EnvironmentChoice:
             builder = build_criteria(parsed, morphology_of(by_name[name]))
             if builder.has_task and not builder.cannot:
                 return EnvironmentChoice(env_id=by_name[name], reason=f"{name} can {asked}")
-    return EnvironmentChoice(env_id=None, reason=f"No environment here can {asked}. {PROVIDERS}")
+    return EnvironmentChoice(
+        env_id=None,
+        reason=f"No environment here can {asked}. {PROVIDERS} Or name an environment with --env.",
+    )
 
 
 def _named(prompt: str, by_name: Mapping[str, str]) -> str | None:
