@@ -107,7 +107,7 @@ class LLMClient:
     def _ask_builtin(self, question: Question[Output]) -> Answer[Output]:
         """The built-in author's answer: a call in this process, without the library for models."""
         if self._builtin is None:
-            raise RequestRejected("the built-in author is not at hand here")
+            raise RequestRejected("the built-in author is not available here")
         parts = [question.prompt] if isinstance(question.prompt, str) else question.prompt
         texts = [*question.after.messages] if question.after else []
         texts += [_make_sendable(part) for part in parts if isinstance(part, str)]
