@@ -119,7 +119,7 @@ def test_what_does_not_hold_on_held_out_seeds_is_no_pass_and_each_try_has_new_on
     verdict = made.iteration(1).read_judgment()
     assert verdict is not None
     assert not verdict.passed
-    assert "held-out seeds" in verdict.diagnosis
+    assert "unseen episodes" in verdict.diagnosis
     lineage = made.lineage.read()
     assert lineage is not None
     assert [(n.iteration, n.parent, n.score) for n in lineage.nodes] == [

@@ -110,7 +110,7 @@ class ResumeOptions(Record):
     ] = None
     videos: Annotated[
         bool | None,
-        Flag("--videos/--no-videos", "Render the best policy at the end.", panel=SWITCHES),
+        Flag("--videos/--no-videos", "Draw the videos.", panel=SWITCHES),
     ] = None
 
     trackers: Annotated[
@@ -184,7 +184,7 @@ class SessionOptions(ResumeOptions):
     ] = None  # fmt: skip
     hp_tuning: Annotated[
         bool | None,
-        Flag("--hp-tuning/--no-hp-tuning", "Revise hyperparameters, too.", panel=SWITCHES),
+        Flag("--hp-tuning/--no-hp-tuning", "Tune settings, too.", panel=SWITCHES),
     ] = None
     use_code_judge: Annotated[
         bool | None,
