@@ -354,9 +354,9 @@ def play(
             _print(console, _describe_ending(table, seat))
             theirs = opponents.play_alone()
         except EOFError:
-            console.print("\nYou have left.")
+            console.print("\nYou left.")
         except KeyboardInterrupt:
-            console.print("\nYou have left.")
+            console.print("\nYou left.")
             raise
         except (GameError, EngineError) as error:
             raise CommandError(str(error)) from error
