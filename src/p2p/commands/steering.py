@@ -181,7 +181,8 @@ def steer(
     )
     path = give_feedback(record.path, order)
     status = record.derive_status()
-    waits = f"; the session is not running ({status_words(status)}): apply it with {resume_command(record)}"
+    words = status_words(status)
+    waits = f"; the session is not running ({words}): apply it with {resume_command(record)}"
     then = "" if status == "running" else waits
     number = int(path.stem)
     value = {
