@@ -205,7 +205,7 @@ def run(
 
     Raises PromptRefused where nothing can be made of the prompt, and ValueError for a wrong
     option. Ctrl-C, or a notebook's interrupt, raises KeyboardInterrupt and leaves a session that
-    `p2p.load("last").resume()` continues.
+    `p2p.load("last").resume()` continues. A thread hears no Ctrl-C: `p2p.load("last").stop()`.
     """
     from p2p.agents.intent_elicitor import parse_criteria
     from p2p.commands.working import work_on

@@ -171,7 +171,7 @@ def test_what_the_person_fixed_stays_with_a_note(tmp_path):
     revision = revise(client, folder.view(), 1)
     assert revision.hp_changes == {"ent_coef": 0.1}
     notes = " | ".join(revision.notes)
-    assert "gamma stays at 0.99: the person has set it" in notes
+    assert "gamma stays at 0.99: the user has set it" in notes
     assert "learning_rate stays at 0.0003" in notes
     request = asked(client)
     assert set(request.fixed) == {"gamma", "learning_rate"}
