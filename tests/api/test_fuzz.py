@@ -331,6 +331,8 @@ def send_bodies(served: Served, method: str, path: str, values: Sequence[str]) -
     for nonsense in BODIES.values():
         ask(served, method, url, data=nonsense, headers=headers)
     content = document()["paths"][path][method.lower()]["requestBody"]["content"]
+    if "application/json" not in content:
+        return  # an upload has no fields
     body = content["application/json"]["schema"]
     name = str(body.get("$ref") or body.get("anyOf", [{}])[0].get("$ref")).rpartition("/")[2]
     sound = SOUND.get(path, {})

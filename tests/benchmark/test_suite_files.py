@@ -19,7 +19,7 @@ from p2p.benchmark.suite import (
 )
 from p2p.benchmark.truth import TRUTHS
 from p2p.settings import get_settings
-from p2p.training.env_spec import list_env_ids
+from p2p.training.env_spec import gymnasium_env_ids
 
 ROVER = Path(__file__).parents[2] / "examples" / "robots" / "rover.xml"
 HEAD = "env_id,instruction,category,difficulty,truth,threshold"
@@ -35,7 +35,7 @@ def test_shipped_suite_covers_all_environments(
 ) -> None:
     assert SHIPPED in shipped_suites()
     assert len(suite) >= 40
-    assert {case.env_id for case in suite} == set(list_env_ids())
+    assert {case.env_id for case in suite} == set(gymnasium_env_ids())
     assert min(Counter(case.difficulty for case in suite).values()) >= 10
     assert len({case.difficulty for case in suite}) == 3
     assert all(case.truth in TRUTHS and case.threshold for case in suite)

@@ -62,7 +62,7 @@ def test_a_long_history_is_shortened_but_keeps_its_best():
     for number in range(1, 301):
         lineage = lineage.add(LineageNode(iteration=number, score=0.9 if number == 3 else 0.1))
     text = lineage_text(lineage)
-    assert "*3 (new): score 0.900" in text
+    assert "*3 (new): score 0.90" in text
     assert "(249 earlier iterations left out)" in text
     assert len(text) < 16_000
 

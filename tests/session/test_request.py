@@ -16,6 +16,7 @@ from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import SessionConfig, utc_now
 from p2p.scheduler.controllers import JobOptions
 from p2p.session.request import (
+    ResumeHere,
     ResumeOptions,
     RunOptions,
     SessionOptions,
@@ -121,7 +122,7 @@ def test_all_doors_have_the_options_of_one_model() -> None:
         RunCommand("run"): request - by_hand | own,
         SubmitCommand("submit"): request - by_hand | job - {"title", "time_limit_s"},
         BenchmarkGroup(name="benchmark"): set(BenchmarkRequest.model_fields),
-        ResumeCommand("resume"): resume,
+        ResumeCommand("resume"): set(ResumeHere.model_fields),
     }
     for command, fields in doors.items():
         assert fields_with_flags(command) == fields, command.name

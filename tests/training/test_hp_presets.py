@@ -12,12 +12,12 @@ from p2p.rewards import list_rewards
 from p2p.sandbox import gpu
 from p2p.training import hp_presets
 from p2p.training.engines.table import engine_environments
-from p2p.training.env_spec import list_env_ids
+from p2p.training.env_spec import gymnasium_env_ids
 from p2p.training.hp_presets import PRESETS, QUICK, config_from_preset, preset_for, quick_config
 from p2p.training.training_loop import TrainContext
 from p2p.training.worker import train
 
-ENV_IDS = list_env_ids()
+ENV_IDS = gymnasium_env_ids()
 
 
 @pytest.mark.parametrize("env_id", ENV_IDS)
@@ -114,7 +114,7 @@ def test_every_preset_trains(tmp_path: Path, env_id: str) -> None:
     assert isinstance(heard[-1], Finished)
 
 
-@pytest.mark.parametrize("env_id", [*list_env_ids(), "Unheard-v0", "NoVersion"])
+@pytest.mark.parametrize("env_id", [*gymnasium_env_ids(), "Unheard-v0", "NoVersion"])
 def test_every_environment_has_quick_settings_within_the_bounds(env_id: str) -> None:
     config = quick_config(env_id)
     assert config.env_id == env_id
@@ -132,7 +132,7 @@ def test_another_algorithm_has_settings_of_its_own() -> None:
 
 
 def test_gymnasiums_environments_are_all_measured() -> None:
-    assert {env_id.rpartition("-v")[0] for env_id in list_env_ids()} == set(QUICK)
+    assert {env_id.rpartition("-v")[0] for env_id in gymnasium_env_ids()} == set(QUICK)
 
 
 @pytest.mark.parametrize(

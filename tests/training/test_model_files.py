@@ -192,32 +192,52 @@ def test_toml_decides_what_it_says(models: Path) -> None:
     assert lengths, "it falls, which ends the episode"
 
 
-BAR = """<robot name="bar"><link name="base"><inertial><mass value="2"/>
-<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>
-<collision><geometry><mesh filename="package://bar/meshes/box.obj"/></geometry></collision></link>
-<link name="arm"><inertial><mass value="0.5"/>
-<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+INERTIA = """<inertial><mass value="0.5"/>
+<inertia ixx="{}" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial>"""
+CART = f"""<?xml version="1.0"?>
+<robot name="cart">
+<gazebo><plugin name="drive" filename="libgazebo_ros_diff_drive.so"/></gazebo>
+<link name="base">{INERTIA.format(0.01)}<collision><geometry>
+<mesh filename="package://meshes/box.obj"/></geometry></collision></link>
+<link name="arm">{INERTIA.format(0.03)}</link>
+<link name="wheel">{INERTIA.format(0)}<collision><origin rpy="1.5708 0 0"/><geometry>
+<cylinder radius="0.1" length="0.03"/></geometry></collision></link>
 <joint name="elbow" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 1 0"/>
-<limit lower="-1" upper="1" effort="3" velocity="2"/></joint></robot>"""
+<limit lower="-1" upper="1" effort="3" velocity="2"/></joint>
+<joint name="axle" type="continuous"><parent link="base"/><child link="wheel"/><axis xyz="0 1 0"/>
+<origin xyz="0.1 0 0"/></joint>
+</robot>\0"""
 BOX = "".join(f"v {x} {y} {z}\n" for x in (0, 0.3) for y in (0, 0.2) for z in (0, 0.1)) + (
     "f 1 2 4\nf 1 4 3\nf 5 7 8\nf 5 8 6\nf 1 5 6\nf 1 6 2\nf 3 4 8\nf 3 8 7\nf 1 3 7\nf 1 7 5\n"
     "f 2 6 8\nf 2 8 4\n"
 )
 
 
-def write_urdf(folder: Path) -> Path:
-    (folder / "meshes").mkdir()
+def write_urdf(folder: Path, text: str) -> Path:
+    (folder / "meshes").mkdir(exist_ok=True)
     (folder / "meshes" / "box.obj").write_text(BOX)
-    (folder / "bar.urdf").write_text(BAR)
-    return folder / "bar.urdf"
+    (folder / "cart.urdf").write_text(text)
+    return folder / "cart.urdf"
 
 
-def test_urdf_gets_base_floor_and_servos(models: Path) -> None:
-    record = read_record(adopt(write_urdf(models)))
+def test_urdf_of_another_simulator_gets_what_it_lacks(models: Path) -> None:
+    record = read_record(adopt(write_urdf(models, CART)))
     assert record.free_base
     assert record.floor
-    (servo,) = record.servos
-    assert (servo.joint, servo.effort, servo.low, servo.high) == ("elbow", 3.0, -1.0, 1.0)
+    assert record.rounded == ("arm", "wheel")
+    elbow, axle = record.servos
+    assert (elbow.kind, elbow.effort, elbow.low, elbow.high) == ("position", 3.0, -1.0, 1.0)
+    assert (axle.joint, axle.kind) == ("axle", "velocity")
+
+
+def test_urdf_of_an_arm_stays_fixed(models: Path) -> None:
+    wheel = CART.index('<joint name="axle"'), CART.index("</robot>")
+    arm = CART[: wheel[0]] + CART[wheel[1] :]
+    arm = arm.replace('<link name="wheel">', '<link name="hand">')
+    hand = '<joint name="wrist" type="continuous"><parent link="arm"/><child link="hand"/></joint>'
+    record = read_record(adopt(write_urdf(models, arm.replace("</robot>", hand + "</robot>"))))
+    assert not record.free_base
+    assert record.trunk is None
 
 
 def test_archive_and_compiled_model_are_the_same_robot(models: Path, tmp_path: Path) -> None:

@@ -59,13 +59,15 @@ def test_a_damaged_start_is_not_the_rewards_fault(
 def test_paused_and_resumed_it_does_not_start_from_it_again(
     tmp_path: Path, small_config: TrainConfig, batched_reward: str, first: Path
 ) -> None:
-    whole = Policy.load(trained(tmp_path / "whole", small_config, batched_reward, first))
-    record = IterationRecord(tmp_path / "iter_1")
-    record.path.mkdir()
-    shutil.copyfile(first, record.start_policy_path)
-    for until in (512, None):
-        options = RunOptions(videos=False, until=until, pause=until is not None)
-        run_training(small_config, batched_reward, record, options=options)
-    resumed = load_checkpoint(record, checkpoint_steps(record)[-1])
+    def trained_until(number: int, *ends: int | None) -> Policy:
+        record = IterationRecord(tmp_path / f"iter_{number}")
+        record.path.mkdir()
+        shutil.copyfile(first, record.start_policy_path)
+        for end in ends:
+            options = RunOptions(videos=False, until=end, pause=end is not None)
+            run_training(small_config, batched_reward, record, options=options)
+        return load_checkpoint(record, checkpoint_steps(record)[-1])
+
+    whole, resumed = trained_until(1, None), trained_until(2, 512, None)
     for name, tensor in whole.tensors.items():
         np.testing.assert_array_equal(resumed.tensors[name], tensor)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import plain_kernels
 import pytest
@@ -24,6 +23,7 @@ from unstable.engines.fused_model import FusedModel
 from unstable.engines.transformers_engine import TransformersEngine
 from unstable.learners.checkpoints import save_checkpoint
 from unstable.learners.policy import copy_adapter, copy_sharing_weights, load_base, load_policy
+from unstable.matchmaking import Job
 from unstable.run import RunFolder, parse_step
 from unstable.run import start as runs
 from unstable.run.parts import begin, check
@@ -66,10 +66,10 @@ def test_a_failed_last_evaluation_fails_the_run(
     config, run = new_run(tmp_path / "run", model, mode="overlap", updates=2, state_seconds=0)
     whole = Collector._post_eval
 
-    def fail_at_last(self: Collector, *args: Any) -> None:
-        if self._finishing:
+    def fail_at_last(self: Collector, job: Job, result: EpisodeResult) -> None:
+        if job.meta.ckpt_uid == "ckpt-2":
             raise NoActorLeftError("all actors have died")
-        whole(self, *args)
+        whole(self, job, result)
 
     monkeypatch.setattr(Collector, "_post_eval", fail_at_last)
     with pytest.raises(NoActorLeftError):

@@ -53,7 +53,7 @@ UnsafeFlag = Annotated[
         count=True,
         show_default=False,
         callback=_take_unsafe_local,
-        help="Run the reward without a sandbox where the kernel has none: with your permissions.",
+        help="Where the kernel has no sandbox, run rewards with your permissions.",
     ),
 ]
 EXIT_INTERRUPTED = 130

@@ -291,7 +291,7 @@ def _is_mujoco(entry_point: object) -> bool:
 
 
 @cache
-def _gymnasium_ids() -> tuple[str, ...]:
+def gymnasium_env_ids() -> tuple[str, ...]:
     import gymnasium as gym
 
     newest: dict[str, int] = {}
@@ -310,7 +310,7 @@ def list_env_ids() -> tuple[str, ...]:
         for env_id, spec in gym.registry.items()
         if not str(spec.entry_point).startswith(_GYMNASIUM) and _is_mujoco(spec.entry_point)
     )
-    return (*_gymnasium_ids(), *sorted(own))
+    return (*gymnasium_env_ids(), *sorted(own))
 
 
 @cache

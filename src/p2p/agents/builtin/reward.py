@@ -138,7 +138,7 @@ def write_reward(request: RewardRequest) -> CodeDraft:
         text += f" A training episode ends at {ends}."
     served = {name for term in recipe.terms for name in term.criteria}
     if unread := [criterion.id for criterion in request.criteria if criterion.id not in served]:
-        text += f" No term serves: {', '.join(unread)}."
+        text += f" Judged, but without a term: {', '.join(unread)}."
     return CodeDraft(code=render(recipe), explanation=text)
 
 

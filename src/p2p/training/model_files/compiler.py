@@ -26,6 +26,10 @@ EPISODE_SECONDS = 10.0
 MAX_MODEL_BYTES = 1 << 30
 MAX_SIZES = {"nq": 2_000, "nbody": 5_000, "ngeom": 20_000, "nu": 1_000, "nmeshvert": 20_000_000}
 MAX_ARENA = 512 << 20
+MIN_INERTIA = 1e-15
+"""MuJoCo takes no less."""
+MIN_MASS = 1e-3
+"""Kilograms of a link without mass that a joint moves."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ def compile_model(main: Path, source: Path, name: str, options: RobotOptions) ->
     spec = read_spec(main)
     floor = free = False
     servos: tuple[Servo, ...] = ()
+    rounded: tuple[str, ...] = ()
     if spec is None:
         model = read_compiled(main)
         if options.fixed or options.base or options.servos:
@@ -50,6 +55,9 @@ def compile_model(main: Path, source: Path, name: str, options: RobotOptions) ->
     else:
         free = free_base(spec, main, options)
         remove_joints(spec, options.fixed)
+        if main.suffix.lower() == ".urdf":
+            rounded = impossible_inertias(spec)
+            round_inertias(spec, rounded)
         model = compile_spec(spec, main)
         if needs_floor(model):
             add_floor(spec)
@@ -81,6 +89,7 @@ def compile_model(main: Path, source: Path, name: str, options: RobotOptions) ->
         start_ranges=options.start.ranges,
         floor=floor,
         free_base=free,
+        rounded=rounded,
         servos=servos,
         action_offset=tuple(float(x) for x in offset),
         action_scale=tuple(float(x) for x in scale),
@@ -98,6 +107,7 @@ def compile_record(main: Path, record: RobotModel) -> mujoco.MjModel:
     if record.free_base:
         spec.worldbody.first_body().add_freejoint(name="base")
     remove_joints(spec, record.fixed)
+    round_inertias(spec, record.rounded)
     if record.floor:
         add_floor(spec)
     add_servos(spec, record.servos)
@@ -129,7 +139,7 @@ def read_compiled(main: Path) -> mujoco.MjModel:
         return mujoco.MjModel.from_binary_path(str(main))
     except ValueError as error:
         raise ModelFileError(
-            f"{main.name} is no compiled model of MuJoCo {mujoco.__version__} "
+            f"{main.name} is not a compiled model of MuJoCo {mujoco.__version__} "
             f"({_one_line(error)}): give the XML that it was made from"
         ) from None
 
@@ -169,7 +179,7 @@ def check_model(model: mujoco.MjModel, main: Path) -> None:
     for name in filter(str.islower, dir(model)):
         values = getattr(model, name)
         if isinstance(values, np.ndarray) and values.dtype.kind == "f" and np.isnan(values).any():
-            raise ModelFileError(f"{main.name}: {name} has what is no number (NaN): correct it")
+            raise ModelFileError(f"{main.name}: {name} has NaN: correct it")
     if not 1e-5 <= model.opt.timestep <= 0.1:
         raise ModelFileError(
             f"{main.name}: its time step is {model.opt.timestep:g} s; use 0.0005 to 0.01 in "
@@ -204,19 +214,72 @@ def _unknown(field: str, name: str, known: Iterable[str]) -> str:
 def free_base(spec: mujoco.MjSpec, main: Path, options: RobotOptions) -> bool:
     """Set the base free, where the options or the conventions of URDF say so.
 
-    In a URDF a base that is fixed hangs on a link without mass, by custom called `world`.
+    A URDF does not say. What has one limb is an arm, and `world` is no part of a robot; a base
+    link without mass tells nothing, for robots that walk have one as well.
     """
     base = spec.worldbody.first_body()
     if base is None or options.base == "fixed":
         return False
     if options.base is None:
         from_urdf = main.suffix.lower() == ".urdf"
-        if not from_urdf or base.joints or base.name == "world" or base.mass == 0:
+        if not from_urdf or base.joints or base.name == "world" or count_limbs(base) < 2:
             return False
     elif base.joints:
         raise ModelFileError("base = 'free' in the TOML: the base has joints of its own already")
     base.add_freejoint(name="base")
     return True
+
+
+def count_limbs(body: mujoco.MjsBody) -> int:
+    """How many joints move something against this body and what is fixed to it."""
+    return sum(1 if child.joints else count_limbs(child) for child in body.bodies)
+
+
+def impossible_inertias(spec: mujoco.MjSpec) -> tuple[str, ...]:
+    """Bodies whose inertia no solid has: none where there is mass, or a side over the others' sum.
+
+    Other simulators take such files, so URDFs are full of them.
+    """
+    return tuple(
+        body.name
+        for body in spec.bodies[1:]
+        if body.explicitinertial
+        and (_breaks_triangle(body) or (body.joints and not _has_inertia(body)))
+    )
+
+
+def _moments(body: mujoco.MjsBody) -> Vector:
+    """The principal moments of inertia, smallest first."""
+    full = np.array(body.fullinertia)
+    if np.isnan(full[0]):
+        return np.sort(np.array(body.inertia))
+    xx, yy, zz, xy, xz, yz = full
+    return np.linalg.eigvalsh(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+
+
+def _breaks_triangle(body: mujoco.MjsBody) -> bool:
+    low, middle, high = _moments(body)
+    return bool(low + middle < high)
+
+
+def _has_inertia(body: mujoco.MjsBody) -> bool:
+    """Whether it moves any, with what is fixed to it."""
+    if body.mass > MIN_INERTIA and _moments(body)[0] > MIN_INERTIA:
+        return True
+    return any(_has_inertia(child) for child in body.bodies if not child.joints)
+
+
+def round_inertias(spec: mujoco.MjSpec, names: Iterable[str]) -> None:
+    """Give bodies the inertia of a ball: of the same sum, or as heavy and as dense as water."""
+    for name in names:
+        body = spec.body(name)
+        body.mass = max(body.mass, MIN_MASS)
+        mean = float(_moments(body).mean())
+        if mean <= MIN_INERTIA:
+            radius = (body.mass / (4 / 3 * np.pi * 1000.0)) ** (1 / 3)
+            mean = 0.4 * body.mass * radius**2
+        body.fullinertia = [np.nan, 0, 0, 0, 0, 0]
+        body.inertia, body.iquat = [mean] * 3, [1, 0, 0, 0]
 
 
 def remove_joints(spec: mujoco.MjSpec, names: Iterable[str]) -> None:

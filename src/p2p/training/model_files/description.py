@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from p2p.training.model_files.store import folder_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from p2p.training.env_spec import EnvSpec
     from p2p.training.model_files.record import RobotModel
 
@@ -19,6 +21,9 @@ STARTS = {
     "settled": "the pose in which it settled on the floor",
     "given": "as the TOML says",
 }
+
+
+UNITS = {"position": "N m/rad (N/m)", "velocity": "N m s/rad"}
 
 
 def in_words(record: RobotModel, spec: EnvSpec) -> list[str]:
@@ -35,14 +40,25 @@ def in_words(record: RobotModel, spec: EnvSpec) -> list[str]:
         lines.append("a floor was added: there was none")
     if record.free_base:
         lines.append("its base was set free: the file fixes it to the world")
-    if record.servos:
-        given = ", ".join(f"{s.joint} {s.stiffness:.3g}" for s in record.servos[:6])
-        lines.append(f"servos were added, for there are no actuators (stiffness: {given}, ...)")
+    elif record.trunk is None and record.main.lower().endswith(".urdf"):
+        lines.append('its base is fixed, as URDFs of arms have it; base = "free" sets it free')
+    if record.rounded:
+        lines.append(f"inertia of no solid, taken as that of a ball: {_some(record.rounded)}")
+    for kind, words in (("position", "servos"), ("velocity", "servos of speed, for wheels,")):
+        given = [f"{s.joint} {s.stiffness:.3g}" for s in record.servos if s.kind == kind]
+        if given:
+            lines.append(
+                f"{words} were added, for there are no actuators: {_some(given)} {UNITS[kind]}"
+            )
     if record.fixed:
         lines.append(f"fixed joints: {', '.join(record.fixed)}")
     hidden = "" if record.observe_heading else "; x, y and heading are not observed"
     lines.append(f"actions are scaled to [-1, 1] by the range of each actuator{hidden}")
     return lines
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
 
 
 def as_toml(record: RobotModel, spec: EnvSpec) -> str:

@@ -121,6 +121,8 @@ class RobotModel(Record):
     """Whether a floor was added."""
     free_base: bool = False
     """Whether the base was set free, which its file fixes to the world."""
+    rounded: tuple[Name, ...] = ()
+    """Bodies that got the inertia of a ball: that of their file is of no solid."""
     servos: tuple[Servo, ...] = ()
     action_offset: tuple[float, ...]
     action_scale: tuple[float, ...]

@@ -28,6 +28,8 @@ QUICKNESS = 2 * math.pi * 4
 DAMPING_SECONDS = 2 / QUICKNESS
 WHEEL_SPEED = 10.0
 """rad/s of joints that turn without end."""
+OFF_AXIS = 0.1
+"""Of its size, that the middle of a wheel may lie beside its axis."""
 STIFFEST = 0.25
 """Of the stiffness at which a time step makes a servo swing."""
 
@@ -58,7 +60,7 @@ def _servo(
         effort = float(np.abs(model.jnt_actfrcrange[joint]).max())
     if effort == 0:
         effort = None
-    turns = not model.jnt_limited[joint] and model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE
+    turns = _is_wheel(model, data, joint)
     if turns:
         stiffness = given.stiffness or (effort / WHEEL_SPEED if effort else 10 * QUICKNESS * own)
         low, high = -WHEEL_SPEED, WHEEL_SPEED
@@ -78,6 +80,23 @@ def _servo(
         low=float(low),
         high=float(high),
     )
+
+
+def _is_wheel(model: mujoco.MjModel, data: mujoco.MjData, joint: int) -> bool:
+    """Whether it turns without end, moves no other joint, and is balanced about its axis."""
+    if model.jnt_limited[joint] or model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
+        return False
+    body = int(model.jnt_bodyid[joint])
+    limb = [b for b in range(body, model.nbody) if body in _line(model, b)]
+    if any(model.body_jntnum[b] for b in limb[1:]):
+        return False
+    geoms = np.isin(model.geom_bodyid, limb)
+    places = data.geom_xpos[geoms] - data.xanchor[joint]
+    middles = [data.subtree_com[body] - data.xanchor[joint]]
+    middles += [places.mean(axis=0)] if geoms.any() else []
+    off_axis = np.linalg.norm(np.cross(data.xaxis[joint], middles), axis=1).max()
+    reach = (np.linalg.norm(places, axis=1) + model.geom_rbound[geoms]).max(initial=0.0)
+    return bool(off_axis <= OFF_AXIS * reach)
 
 
 def _load(robot: Robot, data: mujoco.MjData, joint: int) -> float:

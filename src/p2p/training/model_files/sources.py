@@ -32,6 +32,8 @@ _FILES = (
     "fileback",
 )
 _FOLDERS = ("meshdir", "texturedir", "assetdir")
+_OF_URDF = ("link", "joint", "material", "mujoco")
+"""What MuJoCo reads of a URDF; the rest is for other programs, such as Gazebo's plugins."""
 
 
 class ModelFileError(Exception):
@@ -101,39 +103,43 @@ class _Collector:
         """Copy what this file names, and what the files that it includes name."""
         if depth > MAX_DEPTH:
             raise ModelFileError(f"{file}: includes go deeper than {MAX_DEPTH} files: merge some")
-        elements = list(self._parse(file).iter())
-        self.elements += len(elements)
-        if self.elements > MAX_ELEMENTS:
-            raise ModelFileError(f"{file}: more than {MAX_ELEMENTS:,} elements: simplify the model")
+        model = self._read(file)
+        elements = list(model.iter())
         named = [value for e in elements for name in _FOLDERS if (value := e.get(name))]
         folders = [*folders, *(base / _plain(value, file) for value in named)]
         for element in elements:
-            if element.tag == "plugin":
-                raise ModelFileError(
-                    f"{file}: plugins are not loaded here: take <plugin> and <extension> out"
-                )
             for value in filter(None, map(element.get, _FILES)):
                 place = self._find(value, file, base, folders)
                 if place is None:
                     continue  # MuJoCo says which file is missing, and for what
                 self._copy(self.root / place, named=value)
-                if file.suffix.lower() == ".urdf":
-                    self._rename(file, value, place)
+                if element.get(
+                    "filename"
+                ):  # of a URDF, by where it is from there: MuJoCo knows no packages
+                    element.set("filename", os.path.relpath(place, file.parent))
                 if element.tag == "include":
                     self._follow(place, base, folders, depth + 1)
                 elif element.tag == "model":
                     self._follow(place, place.parent, [], depth + 1)
+        if file.suffix.lower() == ".urdf":
+            (self.target / file).write_bytes(ET.tostring(model, "utf-8"))
 
     def _find(self, value: str, file: Path, base: Path, folders: list[Path]) -> Path | None:
         """The place of a named file below the root; None where there is none."""
         plain = _plain(value, file)
-        places = (*folders, base, file.parent, Path())  # the last for package://
-        inside = [_normal(folder / plain) for folder in places]
-        if not any(inside):
+        places = [folder / plain for folder in (*folders, base, file.parent, Path())]
+        if value.startswith("package://"):  # where its name is that of a folder
+            places.append(base / value.removeprefix("package://"))
+        inside = [_normal(place) for place in places]
+        for place in inside:
+            if place is not None and (self.root / place).is_file():
+                return place
+        if None in inside:
             raise ModelFileError(
-                f"{file}: {value!r} lies outside of the model's folder: put the file below it"
+                f"{file}: {value!r} lies outside of the model's folder ({places[0]}): put the "
+                "file below it, or give a .zip of both"
             )
-        return next((p for p in inside if p is not None and (self.root / p).is_file()), None)
+        return None
 
     def _copy(self, path: Path, *, named: str) -> Path:
         """Copy a file of the folder, once; its path below the root."""
@@ -146,7 +152,7 @@ class _Collector:
             )
         if path.suffix.lower() not in (*ASSET_SUFFIXES, ".mjb"):
             raise ModelFileError(
-                f"{named!r} is no file of a model; known are {', '.join(ASSET_SUFFIXES)}"
+                f"{named!r} is not a file of a model; known: {', '.join(ASSET_SUFFIXES)}"
             )
         try:
             self.bytes += path.stat().st_size
@@ -163,31 +169,38 @@ class _Collector:
         self.copied.add(place)
         return place
 
-    def _rename(self, file: Path, value: str, place: Path) -> None:
-        """Let a URDF name a file by where it is from there: MuJoCo knows no packages."""
-        path = self.target / file
-        relative = os.path.relpath(place, file.parent)
-        for quote in ("'", '"'):
-            named = f"filename={quote}{value}{quote}"
-            text = path.read_text("utf-8").replace(named, f"filename={quote}{relative}{quote}")
-            path.write_text(text, "utf-8")
+    def _read(self, file: Path) -> ET.Element:
+        """The elements of a file that MuJoCo is to see."""
+        model = self._parse(file)
+        if file.suffix.lower() == ".urdf":
+            for other in [e for e in model if e.tag not in _OF_URDF]:
+                model.remove(other)
+        elements = list(model.iter())
+        self.elements += len(elements)
+        if self.elements > MAX_ELEMENTS:
+            raise ModelFileError(f"{file}: more than {MAX_ELEMENTS:,} elements: simplify the model")
+        if any(element.tag == "plugin" for element in elements):
+            raise ModelFileError(
+                f"{file}: plugins are not loaded here: take <plugin> and <extension> out"
+            )
+        return model
 
     def _parse(self, file: Path) -> ET.Element:
         data = (self.target / file).read_bytes()
         if len(data) > MAX_XML_BYTES:
             raise ModelFileError(f"{file}: more than {MAX_XML_BYTES >> 20} MiB of XML")
         try:
-            text = data.decode()
+            text = data.decode().strip("\0\ufeff \r\n\t")
         except UnicodeDecodeError as error:
             raise ModelFileError(
-                f"{file} is no UTF-8 text (byte {error.start}): save it as UTF-8"
+                f"{file} is not UTF-8 text (byte {error.start}): save it as UTF-8"
             ) from None
         if re.search(r"<!(DOCTYPE|ENTITY)", text):
             raise ModelFileError(f"{file}: document types and entities are not read: take them out")
         try:
             return ET.fromstring(text)  # noqa: S314 - no entities, bounded size, in the sandbox
         except ET.ParseError as error:
-            raise ModelFileError(f"{file} is no XML: {error}") from None
+            raise ModelFileError(f"{file} is not XML: {error}") from None
 
 
 def _plain(value: str, file: Path) -> str:
