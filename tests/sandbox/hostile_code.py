@@ -908,7 +908,7 @@ for i in range(60):
     ),
     # --- how it ends
     "leaving without a word": Ending(
-        "import os; os._exit(0)", "crashed", "without coming to its end"
+        "import os; os._exit(0)", "crashed", "exited before its end"
     ),
     "leaving with a number": Ending("import os; os._exit(7)", "crashed", "7"),
     "leaving politely": Ending("import sys; sys.exit(0)", "failed", "SystemExit"),

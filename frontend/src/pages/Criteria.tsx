@@ -1,6 +1,6 @@
 import type { Criterion, CriterionScore, Iteration, SessionDetail } from "../api/types";
 import { demand } from "../lib/feedback";
-import { number, score } from "../lib/format";
+import { number, score, withUnit } from "../lib/format";
 import { gauge, isMet } from "../lib/gauge";
 
 /** What is asked for, and how far an iteration meets it: measured values against their thresholds. */
@@ -53,17 +53,16 @@ function CriterionGauge({ criterion, result, share }: { criterion: Criterion; re
           {criterion.category === "task" && <span className="badge busy still">task</span>}
           {soft && <span className="badge">soft</span>}
         </span>
-        <span className="numeric">{result?.value != null ? `${number(result.value)}${criterion.unit && ` ${criterion.unit}`}` : score(result?.score)}</span>
+        <span className="numeric">{result?.value != null ? withUnit(result.value, criterion.unit) : score(result?.score)}</span>
       </div>
       <div className="gauge" aria-hidden="true">
         <div className="gauge-fill" style={{ left: percent(from), width: percent(width) }} />
         {threshold !== null && <div className="gauge-mark" style={{ left: percent(threshold) }} />}
       </div>
       <p className="small-text muted criterion-target">
-        <span className="clamp-1">{criterion.measure}</span>
+        <span>{criterion.measure}</span>
         {result?.value != null && !met && <span className="nowrap">· score {score(result.score)}</span>}
-        {soft && <span className="clamp-1">· {criterion.soft_reason}</span>}
-        {result?.evidence && (result.value == null || criterion.event) && <span className="clamp-1">· {result.evidence}</span>}
+        {result?.evidence && (result.value == null || criterion.event) && <span className="clamp">· {result.evidence}</span>}
       </p>
     </li>
   );

@@ -107,7 +107,7 @@ class LLMClient:
     def _ask_builtin(self, question: Question[Output]) -> Answer[Output]:
         """The built-in author's answer: a call in this process, without the library for models."""
         if self._builtin is None:
-            raise RequestRejected("the built-in author is not at hand here")
+            raise RequestRejected("the built-in author is not available here")
         parts = [question.prompt] if isinstance(question.prompt, str) else question.prompt
         texts = [*question.after.messages] if question.after else []
         texts += [_make_sendable(part) for part in parts if isinstance(part, str)]
@@ -174,7 +174,7 @@ class LLMClient:
         if not asked or model.can_think or self.model in self._no_thinking:
             return
         self._no_thinking.add(self.model)
-        note = f"{self.model} cannot be told how hard to think: it answers as it does by itself"
+        note = f"{self.model} has no setting for thinking effort: its default is used"
         emit("llm.no_thinking", model=self.model, reason=note)
 
     def _agent(self, model: MeteredModel, question: Question[Output]) -> Agent[object, Output]:

@@ -272,7 +272,7 @@ class MeteredModel(WrapperModel):
             # A reply that is no reply in the provider's own protocol: the next may be one.
             raise ModelAPIError(self.name, _quote(error)) from error
         except UserError as error:
-            raise RequestRejected(f"{self.name} cannot be asked this: {_quote(error)}") from error
+            raise RequestRejected(f"{self.name} rejects the request: {_quote(error)}") from error
         except UNREADABLE as error:
             message = f"a reply that cannot be read: {type(error).__name__}: {_quote(error)}"
             raise ModelAPIError(self.name, message) from error

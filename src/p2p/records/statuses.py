@@ -34,7 +34,7 @@ STATUS: dict[StatusLiteral, StatusMeaning] = {
     # A training run.
     "completed": StatusMeaning("ended", "unfinished", colour="green"),
     "failed": StatusMeaning("ended", "error"),
-    "stale": StatusMeaning("ended", "unfinished"),
+    "stale": StatusMeaning("ended", "unfinished", words="process gone"),
     # A session.
     "passed": StatusMeaning("ended", "passed", 0, "green"),
     "unverified": StatusMeaning("ended", "unverified", 11, "magenta"),
@@ -51,6 +51,12 @@ STATUS: dict[StatusLiteral, StatusMeaning] = {
     "gate_passed": StatusMeaning("unknown", "unfinished"),
     "gate_failed": StatusMeaning("unknown", "unfinished"),
 }
+
+
+def status_words(status: StatusLiteral) -> str:
+    """What people read for a status: `not passed` for `max_iterations`."""
+    return STATUS[status].words or status
+
 
 ENDED = frozenset(status for status, row in STATUS.items() if row.stage == "ended")
 UNFINISHED = frozenset(s for s, row in STATUS.items() if row.stage in ("waiting", "active"))

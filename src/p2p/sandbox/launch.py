@@ -340,8 +340,8 @@ class Layers:
         lines = [
             f"Landlock: {landlock} (required; which files can be opened)",
             f"seccomp: {seccomp} (required; no network, no processes, few system calls)",
-            f"network namespace: {network} (a second wall before the network)",
-            f"mount namespace: {mount} (the same for files; no library loads from its folder)",
+            f"network namespace: {network} (blocks the network a second time)",
+            f"mount namespace: {mount} (hides files; no library loads from its folder)",
             "disk space: a tmpfs of fixed size (the kernel refuses more)"
             if "tmpfs" in self.namespaces
             else "disk space: counted (no tmpfs can be mounted here; the parent looks)",
@@ -385,11 +385,11 @@ def choose_unsafe_local(times: int) -> None:
     """
     set_unsafe_local(False)
     if times == 1 and layers().available:
-        question = "this kernel has a sandbox. Run the code WITHOUT it all the same?"
+        question = "this kernel has a sandbox. Run the code WITHOUT it anyway?"
         if not _is_confirmed(f"--unsafe-local: {question} [y/N] "):
             raise ValueError(
                 "--unsafe-local: this kernel has a sandbox, so leave the flag out; give it twice "
-                "to run the code without a sandbox all the same"
+                "to run the code without a sandbox anyway"
             )
     set_unsafe_local(times > 0)
 

@@ -408,7 +408,7 @@ class SandboxedProcess:
         ending = ending or limits.disk_excess(sandbox, written, self._charged)
         closed_at = self._lines_closed_at
         if ending is None and closed_at is not None and now - closed_at > _GRACE_SECONDS:
-            ending = "protocol", "it closed the pipe to its parent and went on running"
+            ending = "protocol", "it closed the pipe to its parent and kept running"
         if ending is not None:
             self.kill(*ending)
         self._last_look = time.monotonic()

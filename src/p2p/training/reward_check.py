@@ -247,7 +247,7 @@ def _run(
     try:
         end = run_worker(WORKER, payload, sandbox, read=read, on_message=take).wait()
     except UntrustedResultError as error:
-        end = SandboxExit(0, "protocol", f"what it sent is no message: {error}", "", 0.0)
+        end = SandboxExit(0, "protocol", f"what it sent is not a message: {error}", "", 0.0)
     return result, end
 
 
@@ -425,7 +425,7 @@ def _about_terms(values: Floats, names: tuple[str, ...]) -> Iterator[CheckFindin
         text += f"{total[worst]:.6g} at one step. Return each term as it enters the sum"
         yield _warning("terms_do_not_sum", text)
     if not len(terms):
-        text = "it returns no terms, so nobody can see what it is made of; return (total, {name: "
+        text = "it returns no terms, so nothing shows its parts; return (total, {name: "
         yield _warning("no_terms", text + "value, ...})")
 
 

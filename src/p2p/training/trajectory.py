@@ -253,7 +253,7 @@ def _read(stream: BinaryIO) -> dict[str, Column]:
         arrays = {name: file[name] for name in file.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # numpy gives the bytes of any other file
-            raise TypeError(f"{name} is no array")
+            raise TypeError(f"{name} is not an array")
     return arrays
 
 

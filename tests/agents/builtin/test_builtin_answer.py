@@ -151,7 +151,7 @@ def test_a_judge_that_forgets_a_criterion_is_not_approved() -> None:
 
 def test_it_says_that_it_cannot_see() -> None:
     request = VisualRequest(prompt="", env_id=ENV, criteria=(), camera="", seconds=1, frames=1)
-    with pytest.raises(RequestRejected, match="cannot see"):
+    with pytest.raises(RequestRejected, match="has no vision"):
         ask("visual_judge", request)
 
 
