@@ -140,7 +140,7 @@ class CoreOptions(Record):
 
     wait_for_cores: Annotated[
         bool | None,
-        Flag("--wait/--no-wait", "Wait for busy cores.", panel=SWITCHES),
+        Flag("--wait/--no-wait", "Wait for cores.", panel=SWITCHES),
     ] = None
 
 
