@@ -365,7 +365,7 @@ class TrainConfig(BaseModel):
                 tuned = self._clamp_update(name, value)
             except ValueError as error:
                 reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-                yield name, None, f"{name}={value!r} makes no sense: {reason}"
+                yield name, None, f"{name}={value!r} is not valid: {reason}"
                 continue
             problem, (low, high) = "", TUNABLE_BOUNDS.get(name, (0.0, 0.0))
             if name in TUNABLE_BOUNDS and tuned is not None and not low <= float(value) <= high:
@@ -484,21 +484,21 @@ class LoopConfig(BaseModel):
         names = [entry.config_id for entry in self.configs]
         for field, values in (("configs", names), ("seeds", self.seeds)):
             if len(set(values)) < len(values):
-                raise ValueError(f"{field}: {', '.join(map(str, values))}: each of them only once")
+                raise ValueError(f"{field}: {', '.join(map(str, values))}: each only once")
         return self
 
     @model_validator(mode="after")
     def _check_judges(self) -> Self:
         if not self.use_code_judge and not self.vlm_model:
-            raise ValueError("no judge: set use_code_judge, or name a vlm_model")
+            raise ValueError("no judge: set use_code_judge or vlm_model")
         if self.visual_criteria and not self.vlm_model:
-            raise ValueError("visual_criteria: nobody looks at the videos: name a vlm_model")
+            raise ValueError("visual_criteria: they need a vision model: set vlm_model")
         return self
 
     @model_validator(mode="after")
     def _check_candidates(self) -> Self:
         if self.candidates > 1 and not self.use_code_judge:
-            raise ValueError("candidates: only code judges them on the way: set use_code_judge")
+            raise ValueError("candidates: they need the code judge: set use_code_judge")
         return self
 
     @property

@@ -7,6 +7,7 @@ another thread or process works on it. The functions do what the commands of the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -147,9 +148,7 @@ class Session:
         if best is None or best.best_run is None:
             raise NotFound(f"{self.id} has no policy yet: it is {self.status}")
         policy = Run(best.best_run.record.path).policy
-        return TrainedPolicy(
-            policy.record, policy.config, best.best.step if best.best else policy.step
-        )
+        return replace(policy, step=best.best.step) if best.best else policy
 
     @property
     def video(self) -> Path | None:
@@ -206,7 +205,7 @@ def run(
 
     Raises PromptRefused where nothing can be made of the prompt, and ValueError for a wrong
     option. Ctrl-C, or a notebook's interrupt, raises KeyboardInterrupt and leaves a session that
-    `p2p.load("last").resume()` continues.
+    `p2p.load("last").resume()` continues. A thread hears no Ctrl-C: `p2p.load("last").stop()`.
     """
     from p2p.agents.intent_elicitor import parse_criteria
     from p2p.commands.working import work_on

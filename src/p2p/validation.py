@@ -62,7 +62,11 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings"
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=True,
+        ser_json_inf_nan="strings",
+        defer_build=True,
     )
 
     # Records read like the dictionaries that their JSON is.

@@ -284,7 +284,7 @@ class ActorPool:
         timeouts: Timeouts | None = None,
     ) -> None:
         if not actors:
-            raise ValueError("no actors: at least one has to generate")
+            raise ValueError("num_actors: at least 1 is needed to generate")
         self.timeouts = timeouts or Timeouts()
         self.deaths = 0
         self._slots: list[VLLMActor | None] = list(actors)

@@ -201,9 +201,9 @@ class StepBuffer:
             known = ", ".join(sorted(STRATEGIES))
             raise ValueError(f"no buffer strategy {buffer_strategy!r}; there are {known}")
         if group_size < 1:
-            raise ValueError(f"group_size is {group_size}")
+            raise ValueError(f"group_size is {group_size}: at least 1")
         if max_buffer_size < 1:
-            raise ValueError(f"max_buffer_size is {max_buffer_size}")
+            raise ValueError(f"max_buffer_size is {max_buffer_size}: at least 1")
         self.max_buffer_size = max_buffer_size
         self.buffer_strategy = buffer_strategy
         self.back_pressure = back_pressure
@@ -286,7 +286,7 @@ class StepBuffer:
         if whole_games and self.buffer_strategy == "random":
             raise ValueError("games are not kept whole: use buffer_strategy='episodes'")
         if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}")
+            raise ValueError(f"batch_size is {batch_size}: at least 1")
         if self._store.size < batch_size:
             raise ValueError(f"{batch_size} steps were asked for, {self._store.size} are here")
         drawn = self._store.draw(batch_size, self._random)

@@ -163,7 +163,7 @@ class Collector:
             CollectionError: too many failed in a row.
         """
         if games % self.matches.group_size:
-            raise ValueError(f"{games} games are no groups of {self.matches.group_size}")
+            raise ValueError(f"{games} games are not a multiple of {self.matches.group_size}")
         before = self.counts.copy()
         await self._ready(num_workers)
         send(self._buffer.complete_groups)  # nothing is in flight
@@ -531,7 +531,7 @@ class Collector:
 
     async def _ready(self, num_workers: int) -> None:
         if num_workers < 1:
-            raise ValueError(f"num_workers is {num_workers}")
+            raise ValueError(f"num_workers is {num_workers}: at least 1")
         self._workers = num_workers
         if self._factory is not None:
             return

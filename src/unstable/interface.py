@@ -79,9 +79,9 @@ def train(
     output_dir = Path(chosen.output_dir).absolute()
     kept = output_dir if output_dir.exists() else output_dir.parent
     run = Run(new_run_dir(output_dir, chosen.name))
-    if not quiet:
-        err.print(f"run: {run.path}\n{describe_plan(chosen, env_ids)}", soft_wrap=True)
     try:
+        if not quiet:
+            err.print(f"run: {run.path}\n{describe_plan(chosen, env_ids)}", soft_wrap=True)
         from unstable.run.parts import check, replace_games
 
         chosen = replace_games(chosen, env_ids, opponents, players)

@@ -54,7 +54,7 @@ class ModelPool:
         if max_active_lora < 1:
             raise ValueError(f"max_active_lora is {max_active_lora}: the current one is active")
         if not 0 <= lag_range[0] <= lag_range[1]:
-            raise ValueError(f"lag_range is {lag_range}: at least, at most")
+            raise ValueError(f"lag_range is {lag_range}: it must be (least, most)")
         self.sample_mode = sample_mode
         self.max_active_lora = max_active_lora
         self.tracker = tracker

@@ -99,7 +99,7 @@ def _find_plain(folder: Path) -> ModelFolder:
         return replace(_describe(str(base)), adapter=str(folder), step=_read_step(folder) or 0)
     if (folder / "config.json").is_file():
         return replace(_describe(str(folder)), step=_read_step(folder) or 0)
-    raise ConfigError(f"{folder} is neither a run nor a checkpoint nor a model's folder")
+    raise ConfigError(f"{folder} is not a run, a checkpoint or a model's folder")
 
 
 def _with_run_settings(model: ModelFolder, run: Path, trusted: bool) -> ModelFolder:

@@ -260,5 +260,5 @@ def test_an_intent_takes_up_what_must_be_seen_once() -> None:
 
 
 def test_nobody_looks_without_a_model_that_sees() -> None:
-    with pytest.raises(ValueError, match="visual_criteria: nobody looks"):
+    with pytest.raises(ValueError, match="visual_criteria: they need a vision model"):
         LoopConfig(visual_criteria=("the head stays up",))

@@ -87,7 +87,7 @@ def test_a_criterion_that_cannot_be_told_is_left_out_of_the_score(recorded: Reco
         ("return {}['speed']", "line 2, `return {}['speed']`: KeyError: 'speed'"),
         ("return trajectory['speed']", "no column 'speed'; there are"),
         ("raise SystemExit(0)", "SystemExit"),
-        ("import os; os._exit(0)", "left without coming to its end"),
+        ("import os; os._exit(0)", "exited before its end"),
         ("trajectory['qpos'][:] = 0", "read-only"),
         ("return (", "line 2: SyntaxError"),
     ],

@@ -171,7 +171,7 @@ def test_what_the_person_fixed_stays_with_a_note(tmp_path):
     revision = revise(client, folder.view(), 1)
     assert revision.hp_changes == {"ent_coef": 0.1}
     notes = " | ".join(revision.notes)
-    assert "gamma stays at 0.99: the person has set it" in notes
+    assert "gamma stays at 0.99: the user has set it" in notes
     assert "learning_rate stays at 0.0003" in notes
     request = asked(client)
     assert set(request.fixed) == {"gamma", "learning_rate"}
@@ -185,7 +185,7 @@ def test_a_hyperparameter_out_of_range_is_sent_back_with_the_range(folder):
     assert (revision.hp_changes, revision.notes) == ({"ent_coef": 0.05}, ())
     [complaint] = client.complaints
     assert "ent_coef=7.0 is out of range: choose from 0 to 0.1" in complaint
-    assert "vf_coef='much' makes no sense" in complaint
+    assert "vf_coef='much' is not valid" in complaint
     assert "seed cannot be tuned; there are learning_rate" in complaint
 
 

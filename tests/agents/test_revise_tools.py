@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_servers import Answer, ModelServer
+from model_wire import Call
 
 from p2p.agents.revise_tool_dispatch import SessionTools, history_notes, trend
 from p2p.contracts import Lesson, LessonCheck, LineageNode, SessionAnalysis
@@ -13,6 +15,7 @@ from p2p.inference.agent_tools import LONGEST_RESULT
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import Question
 from p2p.records.iteration_record import IterationRecord
+from p2p.settings import get_settings
 from p2p.training.evaluation import record_episodes
 from session_folder import TRAIN, SessionFolder, judgment, reward
 
@@ -188,24 +191,11 @@ def test_a_session_without_iterations_is_answered_too(tmp_path):
     assert tools.get_history() == "no iterations yet"
 
 
-def test_a_model_can_call_them_through_the_client(folder, tmp_path):
+def test_a_model_can_call_them_through_the_client(folder, tmp_path, monkeypatch):
     """The schemas are made from hints and docstrings, and a call with JSON arrives as typed."""
-    from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
-    from pydantic_ai.models.function import AgentInfo
-
     tools = SessionTools(folder.view())
-    seen: list[AgentInfo] = []
-
-    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        seen.append(info)
-        if len(seen) > 1:
-            told = {"summary": str(messages[-1]), "author": ""}
-            return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, told)])
-        check = {"kind": "term_required", "name": "speed"}
-        given = {"index": 0, "tier": "HARD", "reason": "seen", "check": check}
-        return ModelResponse(parts=[ToolCallPart("update_lesson", given)])
-
-    client = LLMClient("builtin", folder=tmp_path, builtin=answer)
+    check = {"kind": "term_required", "name": "speed"}
+    given = {"index": 0, "tier": "HARD", "reason": "seen", "check": check}
     question = Question(
         role="session_analyzer",
         instructions="",
@@ -214,11 +204,18 @@ def test_a_model_can_call_them_through_the_client(folder, tmp_path):
         tools=tools.all(),
         max_tool_calls=3,
     )
-    assert "lesson 0 becomes HARD" in client.ask(question).value.summary
+    script = [Call("update_lesson", given), Answer({"summary": "done", "author": ""})]
+    with ModelServer(script) as server:
+        for name, value in server.environment("anthropic").items():
+            monkeypatch.setenv(name, value)
+        get_settings.cache_clear()
+        assert LLMClient(server.model("anthropic"), folder=tmp_path).ask(question).value.summary
+    get_settings.cache_clear()
+    assert "lesson 0 becomes HARD" in server.requests[-1].everything
     assert tools.updates[0].check == LessonCheck(kind="term_required", name="speed")
-    schemas = {tool.name: tool for tool in seen[0].function_tools}
-    assert sorted(schemas) == sorted(NAMES)
-    parameters = schemas["get_iteration"].parameters_json_schema["properties"]
+    schemas = {tool["name"]: tool["input_schema"] for tool in server.requests[0].body["tools"]}
+    assert schemas.keys() >= {*NAMES}
+    parameters = schemas["get_iteration"]["properties"]
     assert "checkpoints" in parameters["part"]["enum"]
     assert "empty for the best" in parameters["run_id"]["description"]
 

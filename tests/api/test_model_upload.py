@@ -51,7 +51,7 @@ def test_uploaded_model_is_an_environment(client: TestClient) -> None:
     [
         ("../rover.xml", ROVER.read_bytes(), "the name of a model file ends in"),
         ("rover.py", ROVER.read_bytes(), "the name of a model file ends in"),
-        ("rover.xml", b"no model", "is no XML"),
+        ("rover.xml", b"no model", "is not XML"),
         ("rover.zip", archive(("../../rover.xml", ROVER.read_bytes())), "leads out of it"),
         ("rover.zip", archive(("a.obj", bytes(300 << 20))), "MiB unpacked"),
     ],

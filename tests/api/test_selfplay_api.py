@@ -180,13 +180,13 @@ def test_selfplay_job_is_started_listed_and_stopped(
     assert player.post(f"/api/selfplay/{name}/stop").json()["runs"] == 1
     assert player.post(f"/api/selfplay/{name}/stop").status_code == 409
     foreign = player.post(f"/api/selfplay/{RUN}/stop")
-    assert (foreign.status_code, "no job" in foreign.json()["detail"]) == (409, True)
+    assert (foreign.status_code, "not a job" in foreign.json()["detail"]) == (409, True)
 
 
 def test_start_selfplay_names_the_bad_field(player: TestClient, tmp_path: Path) -> None:
     refused = player.post("/api/selfplay", json={"games": ["Nothing-v0"]})
     assert refused.status_code == 422
-    assert "'Nothing-v0' is none of GET /api/selfplay/options" in refused.json()["detail"]
+    assert "'Nothing-v0' is unknown; see GET /api/selfplay/options" in refused.json()["detail"]
     named = player.post("/api/selfplay", json={"opponents": ["openai:gpt"]})
     assert (named.status_code, "opponents" in named.json()["detail"]) == (422, True)
     assert player.post("/api/selfplay", json={"nodes": ["none"]}).status_code == 422

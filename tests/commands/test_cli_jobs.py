@@ -152,7 +152,7 @@ def test_a_training_is_submitted(p2p: Cli, tmp_path: Path, small_config: TrainCo
     config.write_text(small_config.with_updates(env_id="HalfCheetah-v5", num_evals=1).to_json())
     done = p2p(
         "jobs", "submit", "--reward", "halfcheetah_run_forward", "--config", config,
-        "--no-videos", "--watch", "--json",
+        "--no-videos", "--log", "tensorboard", "--watch", "--json",
     )  # fmt: skip
     assert done.status == 0, done.err
     folder = tmp_path / "runs" / done.json["runs"][0]["folder"]

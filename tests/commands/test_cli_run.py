@@ -86,13 +86,13 @@ def intent_of(record: SessionRecord) -> Intent:
         (("balance", "--env", "InvertedPendulumm-v5"), 2, "did you mean InvertedPendulum-v5"),
         (("balance", *POLE, "--model", "nosuch:thing"), 2, "providers: anthropic, openai, google"),
         (("balance", *POLE, "--vlm", "nosuch:thing"), 2, "--vlm: unknown model 'nosuch:thing'"),
-        (("balance", *POLE, "--vlm", "builtin"), 2, "cannot see"),
+        (("balance", *POLE, "--vlm", "builtin"), 2, "has no vision"),
         (("balance", *POLE, "--model", "gpt-6.1-sol"), 6, "set OPENAI_API_KEY"),
         (("balance", *POLE, "--vlm", "google:gemini-3.8-flash"), 6, "set GEMINI_API_KEY"),
         (("balance", "--model", "claude-sonnet-5-5"), 6, "set ANTHROPIC_API_KEY"),
         (("balance", *POLE, "--seeds", "one"), 2, "--seeds: 'one': write a number"),
         (("balance", *POLE, "--seeds", "0"), 2, "0 is not 1 to 1000"),
-        (("balance", *POLE, "--seeds", "1,2,1"), 2, "seeds: 1, 2, 1: each of them only once"),
+        (("balance", *POLE, "--seeds", "1,2,1"), 2, "seeds: 1, 2, 1: each only once"),
         (("balance", *POLE, "--configs", "9"), 2, "--configs: 9 is not 1 to 5"),
         (("balance", *POLE, "--configs", "0"), 2, "--configs: 0 is not 1 to 5"),
         (("balance", *POLE, "--threshold", "7"), 2, "--threshold: Input should be less than"),
@@ -133,7 +133,7 @@ def test_interactive_needs_someone_to_ask(
         monkeypatch.setattr(sys, "stdin", stream)
         outcome = p2p("run", "balance", *POLE, "--interactive")
     assert outcome.status == 2
-    assert "no terminal; use --criteria FILE" in outcome.error
+    assert "not a terminal; use --criteria FILE" in outcome.error
 
 
 def test_a_prompt_from_standard_input_can_be_empty_too(

@@ -95,4 +95,4 @@ def test_what_must_be_seen_is_read_from_a_file(
     absent = p2p("run", "run", "--runs-dir", tmp_path, "--visual-criteria", "@absent.txt")
     assert (absent.status, "--visual-criteria" in absent.err) == (2, True)
     blind = p2p("run", "run", "--runs-dir", tmp_path, *flags)
-    assert (blind.status, "name a vlm_model" in blind.err) == (2, True)
+    assert (blind.status, "set vlm_model" in blind.err) == (2, True)

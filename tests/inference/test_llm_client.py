@@ -16,7 +16,6 @@ import pytest
 from greeting import HELLO, Greeting, question
 from model_servers import CANARY, Answer, Failure, ModelServer, Slow, answering
 from model_wire import Call, Content
-from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from p2p.event_log import EventLog, read_events, use_log
 from p2p.inference.llm_client import LLMClient
@@ -41,12 +40,10 @@ def exchanges(folder: Path) -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-def builtin_hello(messages, info):
-    return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, HELLO)])
-
-
 def test_builtin_answers_are_recorded_but_are_no_calls(tmp_path):
-    client = LLMClient("builtin", folder=tmp_path, builtin=builtin_hello)
+    client = LLMClient(
+        "builtin", folder=tmp_path, builtin=lambda texts, refusals: Greeting(**HELLO)
+    )
     answered = client.ask(question())
     assert (answered.value, answered.model) == (Greeting(**HELLO), "builtin")
     assert (client.ledger.calls, client.ledger.tokens, client.ledger.cost_usd) == (0, 0, 0.0)

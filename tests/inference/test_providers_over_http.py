@@ -135,7 +135,7 @@ def test_a_model_that_cannot_be_told_to_think_is_named_once(serve, client_for, t
         client.ask(question())
     notes = [e for e in read_events(tmp_path / "events.jsonl") if e.event == "llm.no_thinking"]
     assert len(notes) == 1
-    assert "cannot be told how hard to think" in notes[0].data["reason"]
+    assert "has no setting for thinking effort" in notes[0].data["reason"]
 
 
 WRITTEN = {

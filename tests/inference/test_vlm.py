@@ -71,7 +71,7 @@ def test_a_video_too_large_for_one_request_goes_as_frames(video, monkeypatch):
 
 
 def test_who_cannot_see_and_what_cannot_be_seen_is_said(tmp_path, video):
-    with pytest.raises(RequestRejected, match="cannot see"):
+    with pytest.raises(RequestRejected, match="has no vision"):
         vlm.whole_video("builtin", video, 8)
     (tmp_path / "broken.mp4").write_bytes(b"not a video")
     for name in ("broken.mp4", "absent.mp4"):

@@ -34,6 +34,7 @@ from p2p.sandbox import (
     read_message,
     start,
 )
+from p2p.training.envs.registry import TRIALS
 
 MIB, GIB = 1 << 20, 1 << 30
 PLANTED = "planted-in-the-parent-5d1c"
@@ -907,7 +908,7 @@ for i in range(60):
     ),
     # --- how it ends
     "leaving without a word": Ending(
-        "import os; os._exit(0)", "crashed", "without coming to its end"
+        "import os; os._exit(0)", "crashed", "exited before its end"
     ),
     "leaving with a number": Ending("import os; os._exit(7)", "crashed", "7"),
     "leaving politely": Ending("import sys; sys.exit(0)", "failed", "SystemExit"),
@@ -1049,6 +1050,7 @@ def refused_problems(folder: Path, kinds: Sequence[str], *, gpu: bool = False) -
         sandbox = Sandbox(
             folder=inside, import_paths=(INSIDE,), readable=(Path(found["library"]),),
             memory_bytes=GIB, disk_bytes=256 * MIB, wall_seconds=60.0, gpu=gpu,
+            warm=Runner.warm,
         )  # fmt: skip
         payload = {
             "kinds": {kind: BATCHED[kind] for kind in kinds},
@@ -1156,10 +1158,16 @@ def _refuse_namespaces() -> None:
     )
 
 
+def _fork_them() -> None:
+    """Fork them from a server that has imported what trials need."""
+    Runner.warm = TRIALS
+
+
 NOBODY = 65534
 MODES: dict[str, Callable[[], None]] = {
     "without root": _become_nobody,
     "without namespaces": _refuse_namespaces,
+    "forked": _fork_them,
 }
 
 if __name__ == "__main__":

@@ -37,13 +37,18 @@ class Ended:
 class Runner:
     """Runs source text in a sandbox whose folder is ``folder``."""
 
+    warm: tuple[str, ...] = ()
+    """As in Sandbox, of all."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def start(
         self, source: str, payload: dict[str, Any] | None = None, **limits: Any
     ) -> SandboxedProcess:
-        sandbox = Sandbox(folder=self.folder, import_paths=(INSIDE,), **limits)
+        sandbox = Sandbox(
+            folder=self.folder, import_paths=(INSIDE,), **{"warm": self.warm, **limits}
+        )
         return start("run_source", {"source": textwrap.dedent(source), **(payload or {})}, sandbox)
 
     def __call__(self, source: str, payload: dict[str, Any] | None = None, **limits: Any) -> Ended:

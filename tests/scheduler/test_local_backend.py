@@ -29,7 +29,7 @@ def test_start_error_names_the_node(own_cores: Path, tmp_path: Path) -> None:
 def test_check_rejects_node_with_too_many_cores(backend: Backend, tmp_path: Path) -> None:
     assert f"{len(default_pool())} cores" in asyncio.run(backend.check())
     boast = make_backend(NodeConfig(node_id="boast", cores=4000), tmp_path)
-    with pytest.raises(BackendError, match="boast is said to have 4000 cores"):
+    with pytest.raises(BackendError, match="boast is registered with 4000 cores"):
         asyncio.run(boast.check())
 
 

@@ -113,7 +113,7 @@ def program_of(place: Place, backend: RayBackend, launch: Launch) -> int:
 def test_check_describes_ray_cluster_or_error(do, place):
     assert "2 nodes, 3 cores, 0 GPUs" in do(place.first.check())
     larger = place.backend(cores=4)
-    assert "3 cores, 0 GPUs now, and is said to have 4 cores" in do(larger.check())
+    assert "3 cores, 0 GPUs now, but is registered with 4 cores" in do(larger.check())
     do(larger.close())
     nowhere = place.backend(address="127.0.0.1:1")
     with pytest.raises(

@@ -224,7 +224,7 @@ def test_ssh_check_says_what_is_wrong(node: Node, tmp_path: Path) -> None:
         r"there is no .*nowhere": {"known_hosts": str(tmp_path / "nowhere")},
         "set `user` and `key_file`": {"key_file": str(make_key(tmp_path / "stranger"))},
         "does not start with /no/python": {"python": "/no/python"},
-        "said to have 4000 cores": {"cores": 4000},
+        "registered with 4000 cores": {"cores": 4000},
     }
     for message, fields in problems.items():
 

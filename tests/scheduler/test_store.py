@@ -42,11 +42,11 @@ def scheduling(runs_dir: Path, slots: int, job: JobSpec) -> tuple[Store, Writer]
 def test_submit_refuses_taken_names_as_a_whole(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.submit(plain_job("j", 2))
-    with pytest.raises(StoreError, match="job j is there already"):
+    with pytest.raises(StoreError, match="job j exists already"):
         store.submit(plain_job("j", 1))
     with pytest.raises(StoreError, match="run j-1 is there already, in another job"):
         store.submit(job_of("other", [saying("x"), saying("j-1")]))
-    with pytest.raises(StoreError, match="no node there, only local"):
+    with pytest.raises(StoreError, match="unknown node there; known: local"):
         store.submit(plain_job("k", 1, nodes=("there",)))
     assert [job.job_id for job in store.jobs()] == ["j"]
     assert len(store.runs()) == 2

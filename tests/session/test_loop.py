@@ -119,7 +119,7 @@ def test_what_does_not_hold_on_held_out_seeds_is_no_pass_and_each_try_has_new_on
     verdict = made.iteration(1).read_judgment()
     assert verdict is not None
     assert not verdict.passed
-    assert "held-out seeds" in verdict.diagnosis
+    assert "unseen episodes" in verdict.diagnosis
     lineage = made.lineage.read()
     assert lineage is not None
     assert [(n.iteration, n.parent, n.score) for n in lineage.nodes] == [
@@ -389,7 +389,7 @@ def test_a_warm_start_lays_the_judged_policy_into_the_next_runs(session: Made, r
 @pytest.mark.parametrize(
     ("options", "script", "why"),
     [
-        ({}, {"hp_changes": {"net_arch": (8,)}}, "its network or its observation is another one"),
+        ({}, {"hp_changes": {"net_arch": (8,)}}, "its network or observation differs"),
         ({"backend": "sb3"}, {}, "only PPO and SAC of the fast backend"),
         ({"algorithm": "sac"}, {}, "the state of its training is gone"),
     ],
@@ -426,7 +426,7 @@ def test_sac_continues_its_training_with_the_same_reward_and_settings(tmp_path: 
     assert run_loop(context).status == "rate_limited"
     config = made.iteration(1).runs()[0].config.read()
     assert config is not None
-    with pytest.raises(ValueError, match="steps that another reward paid for"):
+    with pytest.raises(ValueError, match="rewards of another reward function"):
         start_of(context, 1, config, reward(2.0))
     with pytest.raises(ValueError, match="the same settings, not gamma"):
         start_of(context, 1, config.with_updates(gamma=0.9), reward(1.0))

@@ -98,7 +98,7 @@ def test_screening_keeps_out_what_does_not_run_or_is_there_twice_and_puts_doubts
         ("c4", True), ("c1", True), ("c2", False), ("c3", False),
     ]  # fmt: skip
     assert candidates[1].problems == ("the wrong way round",)
-    assert candidates[2].problems == ("it does the same as c1",)
+    assert candidates[2].problems == ("same as c1",)
 
 
 def test_screening_puts_first_what_rises_with_the_criteria_and_says_what_falls() -> None:

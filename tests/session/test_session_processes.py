@@ -348,7 +348,7 @@ def test_two_sessions_at_once_come_to_the_same_and_no_key_is_in_any_file(
          "--max-minutes: Input should be greater than 0"),
         (("--resume", "--session-id", "session_z", "--seeds", "2"), 2, "--seeds: cannot be"),
         (("--resume",), 2, "--session-id"),
-        (("--resume", "--session-id", "session_z"), 2, "is no session"),
+        (("--resume", "--session-id", "session_z"), 2, "is not a session"),
         (("--prompt", "frobnicate", "--env", "Ant-v5", "--loop-config", '{"model": "builtin"}'),
          1, "API_KEY"),
     ],

@@ -82,11 +82,11 @@ MESH = '<asset><mesh name="m" file="{}"/></asset>'
 ENTITIES = '<!DOCTYPE m [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><mujoco>&b;</mujoco>'
 CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "not there": (lambda folder: folder / "none.xml", "there is no such file"),
-    "empty": (write("robot.xml", ""), "is no XML"),
-    "not XML": (write("robot.xml", "hello"), "is no XML"),
-    "binary under .xml": (write("robot.xml", bytes(range(256))), "is no UTF-8"),
-    "latin-1": (write("robot.xml", model().encode() + b"<!-- \xe9 -->"), "is no UTF-8"),
-    "XML under .mjb": (write("robot.mjb", model()), "is no compiled model"),
+    "empty": (write("robot.xml", ""), "is not XML"),
+    "not XML": (write("robot.xml", "hello"), "is not XML"),
+    "binary under .xml": (write("robot.xml", bytes(range(256))), "is not UTF-8"),
+    "latin-1": (write("robot.xml", model().encode() + b"<!-- \xe9 -->"), "is not UTF-8"),
+    "XML under .mjb": (write("robot.mjb", model()), "is not a compiled model"),
     "XML under .zip": (write("robot.zip", model()), "cannot be unpacked"),
     "another program's XML": (write("robot.xml", "<svg/>"), "robot.xml: .*(svg|mujoco)"),
     "entity bomb": (write("robot.xml", ENTITIES), "entities are not read"),
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "archive with two models": (archive(("a.xml", model()), ("b.xml", model())), "which of them"),
     "archive that leads out": (archive(("../../evil.xml", model())), "leads out of it"),
     "archive bomb": (bomb, "MiB unpacked"),
-    "TOML that is none": (with_toml("trunk = "), "is no TOML"),
+    "TOML that is none": (with_toml("trunk = "), "is not TOML"),
     "TOML with an unknown field": (with_toml("trnk = 'a'"), "did you mean trunk"),
     "TOML with an unknown joint": (with_toml("fixed = ['k']"), "no 'k'"),
 }

@@ -393,7 +393,7 @@ FILES = "for n in os.listdir('.'): n.startswith('{start}') and {act}"
         (FILES.format(start="state_", act="os.remove(n)"), "state_"),
         (FILES.format(start="policy_", act="open(n, 'wb').write(b'x')"), "policy_"),
         ("os.write(int(sys.argv[1]), b'{}\\n')", "not a message"),
-        ("os.write(int(sys.argv[1]), b'[' * 60_000 + b'\\n')", "no message"),
+        ("os.write(int(sys.argv[1]), b'[' * 60_000 + b'\\n')", "not a message"),
         (
             """os.write(int(sys.argv[1]),b'{"type":"alive","phase":"eval","global_step":-1}\\n')""",
             "step -1 of",

@@ -109,7 +109,7 @@ def test_groups_share_the_game_and_are_complete(tmp_path):
     assert {len(episodes) for episodes in groups.values()} == {4}
     beginnings = Counter((step.group, step.obs) for step in batch if step.turn == 0)
     assert max(beginnings.values()) == 4
-    with pytest.raises(ValueError, match="groups of 4"):
+    with pytest.raises(ValueError, match="multiple of 4"):
         run.play(6)
 
 
@@ -235,7 +235,7 @@ def test_a_game_for_one_needs_no_opponent(tmp_path):
          "does not know Briscola"),
         ({"training_envs": [("Briscola-v0-train", 2, "default")], "compact_views": False,
           "random_opening_moves": 2}, "legal moves of Briscola"),
-        ({"actors": []}, "no actors"),
+        ({"actors": []}, "num_actors"),
     ],
 )  # fmt: skip
 def test_collector_refuses_wrong_settings(tmp_path, options, message):

@@ -66,7 +66,7 @@ def test_unknown_learner_options_are_named(name: str) -> None:
         ({"buffer": {"strategy": "sometimes"}}, "no buffer strategy 'sometimes'"),
         (
             {"buffer": {"strategy": "groups"}, "games": {"group_size": 4}, "games_per_update": 6},
-            "no groups of 4",
+            "not a multiple of 4",
         ),
         ({"buffer": {"step": [{"type": "WinDrawLossFormatter"}]}}, "it belongs into buffer.final"),
         ({"buffer": {"sampling": [{"type": "NormalizeRewards", "z_score": "yes"}]}}, "z_score is"),
@@ -221,7 +221,7 @@ def test_games_of_a_plugin_can_be_trained_on(config: Path) -> None:
     [
         ("my_parts:Algorithm", "my_parts:Nothing", "my_parts has no 'Nothing'"),
         ("my_parts:Algorithm", "other_parts:Algorithm", "no module 'other_parts'"),
-        ("my_parts:Algorithm", "my_parts:Double", "no subclass of unstable.core.BaseAlgo"),
+        ("my_parts:Algorithm", "my_parts:Double", "not a subclass of unstable.core.BaseAlgo"),
         ("factor = 0.5", 'factor = "half"', "learner.algorithm_options: factor is 'half'"),
         ("factor = 0.5", "faktor = 0.5", "no faktor; there are factor"),
         ("by = 3.0", "by = true", "my_parts:Double: by is True"),

@@ -21,8 +21,8 @@ const FLAGS: readonly (readonly [keyof StartRequest, string])[] = [
 
 /** Options that are on or off: field, flag without its dashes, and what the form calls it. */
 export const TOGGLES = [
-  ["videos", "videos", "Draw the best policy when the verdict stands"],
-  ["train_full", "full", "Train on after a pass that holds on held-out seeds"],
+  ["videos", "videos", "Render the best policy at the end"],
+  ["train_full", "full", "Train to the end after a confirmed pass, too"],
   ["use_zoo_preset", "zoo-preset", "Train with the tuned preset of RL Baselines3 Zoo (longer runs)"],
   ["hp_tuning", "hp-tuning", "Revisions may change hyperparameters"],
   ["use_code_judge", "code-judge", "Judge by code"],

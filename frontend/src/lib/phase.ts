@@ -13,13 +13,13 @@ const NOW: Record<string, string> = {
   intent: "Writing measurable criteria for the prompt. Next: a reward and a judge.",
   authoring: "Writing the reward and the judge, and trying them in the sandbox. Next: training.",
   training: "Training. Next: the judges score the result.",
-  judging: "The judges score the episodes. A pass is then confirmed on held-out seeds; anything else leads to a revision.",
-  confirming: "Every hard criterion is met; that is being confirmed on held-out seeds.",
+  judging: "The judges score the episodes. A pass is then confirmed on unseen episodes; anything else leads to a revision.",
+  confirming: "Every hard criterion is met; that is being confirmed on unseen episodes.",
   revising: "Diagnosing the result and rewriting the reward for the next iteration.",
 };
 
 const ENDED: Record<string, string> = {
-  passed: "Passed and confirmed on held-out seeds: the policy is ready to download.",
+  passed: "Passed and confirmed on unseen episodes: the policy is ready to download.",
   max_iterations: "Did not pass within its iterations. `Resume` with more.",
   paused: "Paused. `Resume` applies the pending changes.",
   cancelled: "Cancelled. `Resume` continues from there.",

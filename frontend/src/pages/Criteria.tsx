@@ -60,10 +60,9 @@ function CriterionGauge({ criterion, result, share }: { criterion: Criterion; re
         {threshold !== null && <div className="gauge-mark" style={{ left: percent(threshold) }} />}
       </div>
       <p className="small-text muted criterion-target">
-        <span className="clamp-1">{criterion.measure}</span>
+        <span>{criterion.measure}</span>
         {result?.value != null && !met && <span className="nowrap">· score {score(result.score)}</span>}
-        {soft && <span className="clamp-1">· {criterion.soft_reason}</span>}
-        {result?.evidence && (result.value == null || criterion.event) && <span className="clamp-1">· {result.evidence}</span>}
+        {result?.evidence && (result.value == null || criterion.event) && <span className="clamp">· {result.evidence}</span>}
       </p>
     </li>
   );

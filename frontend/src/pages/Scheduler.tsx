@@ -24,7 +24,7 @@ export function Jobs() {
     >
       {adding && <JobForm />}
       <Problem what="Could not load the jobs" error={error} />
-      {jobs?.length === 0 && <Empty title="No jobs yet">Every session, benchmark and self-play run that is started here is one.</Empty>}
+      {jobs?.length === 0 && <Empty title="No jobs yet">Sessions, benchmarks and self-play runs started here run as jobs.</Empty>}
       {jobs && jobs.length > 0 && (
         <Scroll label="Table of jobs">
           <table>

@@ -1,4 +1,4 @@
-import { type RefObject, useEffect, useRef, useState } from "react";
+import { type ComponentProps, type RefObject, useEffect, useRef, useState } from "react";
 import type { Pane } from "../lib/videos";
 
 /** Whether things may move by themselves. */
@@ -51,10 +51,30 @@ export function LazyVideo({ url, label, playing, poster }: LazyVideoProps) {
   );
 }
 
+/** A video that the server may have to draw first, which takes seconds. */
+export function DrawnVideo({ drawn = false, onLoadedMetadata, ...video }: { drawn?: boolean } & ComponentProps<"video">) {
+  const [state, setState] = useState<"drawing" | "there" | "failed">(drawn ? "there" : "drawing");
+  return (
+    <>
+      <video
+        {...video}
+        muted
+        playsInline
+        onError={() => setState("failed")}
+        onLoadedMetadata={(event) => {
+          setState("there");
+          onLoadedMetadata?.(event);
+        }}
+      />
+      {state === "drawing" && <p className="small-text muted">Drawing the recorded episode: some seconds.</p>}
+      {state === "failed" && <p className="small-text muted">The server cannot draw it.</p>}
+    </>
+  );
+}
+
 /** A video, or what draws it: an episode that nobody has opened is only recorded. */
 function PaneVideo({ pane, onClick, onThere }: { pane: Pane; onClick: () => void; onThere: () => void }) {
   const [asked, setAsked] = useState(pane.drawn !== false);
-  const [state, setState] = useState<"drawing" | "there" | "failed">(pane.drawn !== false ? "there" : "drawing");
   if (!asked) {
     return (
       <button type="button" className="button" onClick={() => setAsked(true)}>
@@ -62,25 +82,7 @@ function PaneVideo({ pane, onClick, onThere }: { pane: Pane; onClick: () => void
       </button>
     );
   }
-  return (
-    <>
-      <video
-        src={pane.url}
-        muted
-        playsInline
-        preload="metadata"
-        aria-label={pane.title}
-        onClick={onClick}
-        onError={() => setState("failed")}
-        onLoadedMetadata={() => {
-          setState("there");
-          onThere();
-        }}
-      />
-      {state === "drawing" && <p className="small-text muted">Drawing the recorded episode: some seconds.</p>}
-      {state === "failed" && <p className="small-text muted">It cannot be drawn on the server.</p>}
-    </>
-  );
+  return <DrawnVideo src={pane.url} drawn={pane.drawn !== false} preload="metadata" aria-label={pane.title} onClick={onClick} onLoadedMetadata={onThere} />;
 }
 
 const SPEEDS = [0.25, 0.5, 1, 2];

@@ -26,7 +26,7 @@ from p2p.prompts import body_facts, listing, tags_text
 from p2p.records.formatting import format_score
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import spec_for
-from p2p.training.evaluation import Behaviour, evaluation_seed, record_episodes
+from p2p.training.evaluation import evaluation_seed, record_behaviours
 from p2p.training.trajectory import RecordedEpisode
 
 EPISODES = 2
@@ -181,8 +181,8 @@ class JudgeAuthor(CodeAuthor):
 @contextmanager
 def _trial(config: TrainConfig) -> Iterator[Trial]:
     """Recorded once, for all checks of a judge."""
-    acts: tuple[Behaviour, ...] = ("zero", "random")
-    zero, random = (record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts)
+    episodes = record_behaviours(config, ("zero", "random"), episodes=EPISODES, seed=SEED)
+    zero, random = episodes[:EPISODES], episodes[EPISODES:]
     played = {f"zero actions, episode {i + 1}": episode for i, episode in enumerate(zero)}
     played |= {f"random actions, episode {i + 1}": episode for i, episode in enumerate(random)}
     # As if the episode had ended at once.
@@ -192,7 +192,7 @@ def _trial(config: TrainConfig) -> Iterator[Trial]:
         trial: Trial = {}
         for i, (name, trajectory) in enumerate(played.items()):
             file = Path(folder) / f"{i}.npz"
-            trajectory.save(file)
+            trajectory.save(file, lasting=False)
             trial[name] = file, episode_summary(config, trajectory, seed=SEED)
         yield trial
 

@@ -21,7 +21,7 @@ from p2p.sandbox import (
     run_worker,
 )
 from p2p.training.env_spec import spec_for
-from p2p.training.envs.registry import own_folders
+from p2p.training.envs.registry import TRIALS, own_folders
 from p2p.training.trajectory import (
     ENGINE_COLUMNS,
     SCALAR_COLUMNS,
@@ -213,6 +213,7 @@ def _run_worker(
             folder=Path(folder),
             readable=tuple(path.absolute() for path in readable),
             import_paths=own_folders(),
+            warm=TRIALS,
             memory_bytes=MEMORY_BYTES,
             disk_bytes=DISK_BYTES,
             address_bytes=ADDRESS_BYTES,

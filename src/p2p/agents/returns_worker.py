@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from p2p.config import TrainConfig
 from p2p.training.engines.table import is_engine
-from p2p.training.evaluation import acting, evaluate
+from p2p.training.evaluation import Behaviour, acting, play_paid, side_by_side
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import parse_source
@@ -40,35 +41,57 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
 def _behave(
     payload: Mapping[str, Any], config: TrainConfig, say: Callable[[dict[str, Any]], None]
 ) -> None:
-    episodes, seed = payload["episodes"], payload["seed"]
-    # Evaluation keeps some of the states, whatever the reward reads.
-    env = make_environment(config, episodes, payload["code"], recorded=True)
-    for name in payload["behaviours"]:
-        act = Policy.load(Path(payload["policy"])) if name == "previous_best" else name
+    """All behaviours side by side; one by one in an engine, and where the reward raises."""
+    names = payload["behaviours"]
+    acts = {
+        name: Policy.load(Path(payload["policy"])) if name == "previous_best" else name
+        for name in names
+    }
+    say({"type": "begun", "name": names[0]})
+    if not is_engine(config.engine):
+        try:
+            _pay(payload, config, acts, say)
+        except RewardError:
+            pass  # the next says under which behaviour
+        else:
+            return
+    for name, act in acts.items():
         say({"type": "begun", "name": name})
         try:
-            reward = make_reward(config, payload["code"], env, batched=False)
-            result, _ = evaluate(
-                env,
-                reward,
-                acting(act, env, seed),
-                rounds=1,
-                seed=seed,
-                step=0,
-                record_bytes=0,
-                alive=lambda: say({"type": "alive"}),
-            )
+            _pay(payload, config, {name: act}, say)
         except RewardError as error:
             text = f"{error}\n{error.traceback}".strip()[:8000]
             say({"type": "failed", "name": name, "reason": text})
             return
+
+
+def _pay(
+    payload: Mapping[str, Any],
+    config: TrainConfig,
+    acts: Mapping[str, Policy | Behaviour],
+    say: Callable[[dict[str, Any]], None],
+) -> None:
+    """Play so many episodes of each; one message for each, once all are played."""
+    episodes, seed, code = payload["episodes"], payload["seed"], payload["code"]
+    with closing(make_environment(config, len(acts) * episodes, code)) as env:
+        reward = make_reward(config, code, env, batched=False)
+        act, seeds = side_by_side([*acts.values()], env, episodes, seed)
+        returns, lengths, terms = play_paid(
+            env,
+            act,
+            seed if len(acts) == 1 else seeds,
+            reward,
+            alive=lambda: say({"type": "alive"}),
+        )
+    for k, name in enumerate(acts):
+        own = slice(k * episodes, (k + 1) * episodes)
         say(
             {
                 "type": "paid",
                 "name": name,
-                "returns": result.all_returns,
-                "lengths": result.episode_lengths,
-                "terms": result.reward_terms,
+                "returns": returns[own].tolist(),
+                "lengths": lengths[own].tolist(),
+                "terms": {term: float(sums[own].mean()) for term, sums in terms.items()},
             }
         )
 
@@ -95,12 +118,10 @@ def _play_scripts(
         act = acting("zero", env, payload["seed"])
         try:
             reward = make_reward(config, payload["code"], env, batched=False)
-            result, _ = evaluate(
-                env, reward, act, rounds=1, seed=payload["seed"], step=0, record_bytes=0
-            )
+            returns, _, _ = play_paid(env, act, payload["seed"], reward, alive=lambda: None)
         except RewardError:
             continue
-        say({"type": "paid", "name": sweep.name, "returns": result.all_returns})
+        say({"type": "paid", "name": sweep.name, "returns": returns.tolist()})
 
 
 def _earn(

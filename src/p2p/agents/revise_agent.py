@@ -376,7 +376,7 @@ def _apply_changes(
     notes: list[str],
 ) -> TrainConfig:
     """The configuration with what is allowed of the changes."""
-    why = "the person has set it" if view.loop.hp_tuning else "hyperparameters are not to be tuned"
+    why = "the user has set it" if view.loop.hp_tuning else "hyperparameters are not to be tuned"
     notes += [f"{n} stays at {getattr(base, n)}: {why}" for n in asked if n in fixed]
     free = {name: value for name, value in asked.items() if name not in fixed}
     config, refused = base.apply_updates(free)

@@ -36,7 +36,8 @@ from p2p.sandbox import (
 from p2p.training.engines.facts import surroundings
 from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import EnvSpec, get_env_spec
-from p2p.training.evaluation import evaluation_seed, record_episodes
+from p2p.training.envs.registry import TRIALS
+from p2p.training.evaluation import evaluation_seed, record_behaviours, record_episodes
 from p2p.training.policies.policy import Policy
 from p2p.training.scripted import POINTS, play_scripts, script_steps
 from p2p.training.trajectory import RecordedEpisode
@@ -151,7 +152,8 @@ def describe_unaided(env_id: str) -> str:
     """What can be measured before any training: a table for whoever chooses thresholds."""
     config = shorten_episodes(TrainConfig(env_id=env_id))
     acts: tuple[Literal["zero", "random"], ...] = ("zero", "random")
-    played = [record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts]
+    episodes = record_behaviours(config, acts, episodes=EPISODES, seed=SEED)
+    played = [episodes[:EPISODES], episodes[EPISODES:]]
     lines = [
         f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest).",
         "The end of zero actions is the settled pose, unless it fell: ended early, or lies there.",
@@ -261,7 +263,7 @@ def _run_reward(
             policy.save(file)
         payload = {"config": config.model_dump(mode="json"), "code": code, "policy": str(file)}
         sandbox = surroundings(config, folder).sandbox(
-            folder, wall_seconds=240, stall_seconds=60, max_lines=MAX_LINES
+            folder, wall_seconds=240, stall_seconds=60, max_lines=MAX_LINES, warm=TRIALS
         )
         try:
             worker = run_worker(
@@ -281,14 +283,12 @@ def judge_behaviours(
 ) -> dict[str, Judged]:
     """What the judge gives for each behaviour; those it cannot judge are left out."""
     short = shorten_episodes(config)
-    acts: dict[str, Policy | Literal["zero", "random"]] = {"zero": "zero", "random": "random"}
+    acts = ["zero", "random"]
+    episodes = record_behaviours(short, ("zero", "random"), episodes=EPISODES, seed=SEED)
     if policy is not None:
-        acts["previous_best"] = policy
-    played = (
-        (SEED + i, episode)
-        for act in acts.values()
-        for i, episode in enumerate(record_episodes(short, act, episodes=EPISODES, seed=SEED))
-    )
+        acts.append("previous_best")
+        episodes += record_episodes(short, policy, episodes=EPISODES, seed=SEED)
+    played = ((SEED + i % EPISODES, episode) for i, episode in enumerate(episodes))
     opinions = _judge_episodes(code, criteria, short, played)
     results = {}
     for k, name in enumerate(acts):
@@ -313,7 +313,7 @@ def _judge_episodes(
     with tempfile.TemporaryDirectory(prefix="p2p-screening-") as folder:
         for seed, episode in played:
             files.append(Path(folder) / f"{len(files)}.npz")
-            episode.save(files[-1])
+            episode.save(files[-1], lasting=False)
             summaries.append(episode_summary(config, episode, seed=seed))
         if not files:
             return []

@@ -110,7 +110,7 @@ def visual_opinion(
 ) -> JudgeOpinion:
     """The opinion of the judge that looks; one that could tell nothing is not available."""
     if all(each.score is None for each in verdict.criteria):
-        reason = f"nothing could be told from the pictures: {verdict.diagnosis}"
+        reason = f"the pictures show nothing conclusive: {verdict.diagnosis}"
         return unavailable_opinion("vlm", reason)
     scores = seen_scores(verdict.criteria, criteria)
     opinion = _opinion("vlm", scores, criteria, verdict.diagnosis, verdict.failure_tags)

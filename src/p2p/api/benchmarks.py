@@ -115,7 +115,7 @@ def _read_cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
         cases = shipped_cases(body.suite)
     else:
         known = ", ".join(sorted(shipped_suites()))
-        raise BadRequest(f"suite: there is no {body.suite!r}, only {known}")
+        raise BadRequest(f"suite: unknown suite {body.suite!r}; known: {known}")
     return filter_cases(
         cases,
         envs=body.filter_envs,

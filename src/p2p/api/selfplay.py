@@ -130,7 +130,7 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
         raise WrongState(options.missing)
     for env_id in body.games:  # others may ask the network, or the terminal, and never answer
         if env_id not in options.games:
-            raise BadRequest(f"games: {env_id!r} is none of GET /api/selfplay/options")
+            raise BadRequest(f"games: {env_id!r} is unknown; see GET /api/selfplay/options")
     for opponent in body.opponents:
         if opponent not in options.opponents:
             known = ", ".join(options.opponents)
@@ -172,7 +172,7 @@ def stop_selfplay(state: State, run_id: str) -> ChangedRuns:
         job = store.job(path.name) if path.parent == state.runs_dir else None
         runs = store.cancel(path.name) if job else 0
     if job is None:
-        raise WrongState(f"{run_id} is no job: stop it where it was started (Ctrl-C)")
+        raise WrongState(f"{run_id} is not a job: stop it where it was started (Ctrl-C)")
     if not runs:
         raise WrongState(f"{run_id} is not running: its job is {job.state}")
     ensure_scheduler(state.runs_dir)

@@ -33,7 +33,7 @@ def decide(benchmark: Benchmark, folder: Path, stage: int) -> GateResult:
     for number, view in views.items():
         if scores[number] is None:
             status = view.record.read_status()
-            why = (status.error or status.status) if status else "it has left no status"
+            why = (status.error or status.status) if status else "it has no status"
             missing[number] = why
     mean = sum(score or 0.0 for score in scores.values()) / len(scores)
     return GateResult(

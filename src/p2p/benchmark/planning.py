@@ -152,7 +152,7 @@ class Workload(Record):
     """Rough."""
     models: tuple[str, ...]
     cost_usd: tuple[float, float] | None
-    """Rough; None: nobody knows what the models cost."""
+    """Rough; None: the prices are unknown."""
     budget_usd: float | None
     """The most that a prompt may cost; None: no limit."""
 

@@ -177,7 +177,7 @@ def fitting_nodes(
     for name in names:
         if name not in known:
             there = ", ".join(known)
-            raise field_error("nodes", f"there is no node {name}, only {there}")
+            raise field_error("nodes", f"unknown node {name}; known: {there}")
     if backend is not None:
         of_it = tuple(n.node_id for n in known.values() if n.backend == backend and n.enabled)
         names = tuple(name for name in names if name in of_it) if names else of_it

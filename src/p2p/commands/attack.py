@@ -84,7 +84,9 @@ def attack(
     if unpaid:
         err.print(f"no reward pays for: {escape(', '.join(unpaid))}", style="yellow")
     if not attacks:
-        raise CommandError("no reward can be made of these criteria, so none can be attacked")
+        raise CommandError(
+            "no reward can be built from these criteria, so there is nothing to attack"
+        )
     planned = [(each, seed) for seed in range(1, seeds + 1) for each in attacks]
     folder = record.path / FOLDER
     results: list[AttackResult] = []

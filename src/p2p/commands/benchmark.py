@@ -207,7 +207,7 @@ def _ask(needed: Workload) -> None:
     for line in needed.lines:
         err.print(escape(line), soft_wrap=True)
     if not sys.stdin.isatty():
-        raise UsageError("--yes: needed to start where nobody can be asked; nothing was started")
+        raise UsageError("--yes: needed without a terminal; nothing was started")
     typer.confirm("Start?", abort=True, err=True)
 
 

@@ -130,7 +130,7 @@ def _write_toml(file: str, env_id: str) -> None:
     from p2p.training.model_files.store import is_model_file, read_record
 
     if not is_model_file(file) or file.endswith(".zip"):
-        raise UsageError(f"--write: {file} is no model file (.xml, .urdf or .mjb)")
+        raise UsageError(f"--write: {file} is not a model file (.xml, .urdf or .mjb)")
     path = Path(file).with_suffix(".toml")
     if path.exists():
         raise UsageError(f"--write: {path} is there already: edit it, or move it away")
@@ -146,7 +146,7 @@ def _print_model(env_id: str) -> None:
     from p2p.training.model_files.store import read_record
 
     facts, record = read_facts(env_id), read_record(env_id)
-    out.rule("[bold]decided (a TOML beside the file may say otherwise)", align="left")
+    out.rule("[bold]inferred (a TOML beside the file overrides it)", align="left")
     for line in in_words(record, facts.spec):
         out.print(f"- {escape(line)}")
     out.rule("[bold]doubtful", align="left")
@@ -258,7 +258,7 @@ def rewards(
     if env is not None and not rewards_listed:
         near = UnknownEnvironmentError(env, {item.env_id for item in list_rewards()}).near
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"--env: no built-in reward is written for {env!r}{hint}")
+        raise UsageError(f"--env: no built-in reward for {env!r}{hint}")
     if as_json:
         print_json(
             [

@@ -246,7 +246,7 @@ def _check_room(options: JobOptions, store: Store) -> None:
     for name in options.nodes:
         if name not in known:
             names = ", ".join(known) or "none"
-            raise UsageError(f"--node: there is no node {name[:100]}, only {names}")
+            raise UsageError(f"--node: unknown node {name[:100]}; known: {names}")
     allowed = [known[name] for name in options.nodes or known]
     if not any(n.enabled and n.cores >= options.cores and n.gpus >= options.gpus for n in allowed):
         raise UsageError(

@@ -126,7 +126,7 @@ def _ask_for_scores(record: SessionRecord, videos: list[LabelledVideo], annotato
         except ValueError:
             score = -1.0
         if score is not None and not 0 <= score <= 1:
-            err.print(f"{escape(text)} is no number from 0 to 1: skipped")
+            err.print(f"{escape(text)} is not a number from 0 to 1: skipped")
         elif score is not None:
             _save_score(record, video, score, annotator, "")
 

@@ -82,7 +82,7 @@ def add(
     options = options_of(context)
     if "cores" not in options:
         if options.get("backend", "local") != "local":
-            raise UsageError(f"--cores: say how many cores of {node[:100]} runs may have")
+            raise UsageError(f"--cores: say how many cores of {node[:100]} runs may use")
         from p2p.training.cpu_manager import default_pool
 
         options["cores"] = len(default_pool())

@@ -116,7 +116,7 @@ def run(
     some words), 130 cancelled.
     """
     if interactive and not sys.stdin.isatty():
-        raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
+        raise UsageError("--interactive: standard input is not a terminal; use --criteria FILE")
     from p2p.session.request import RunRequest
 
     request = make_request(
@@ -164,8 +164,8 @@ def resume(
     theirs = record.path / "session_config.json"
     if not (record.path / "session.json").is_file() and theirs.is_file():
         raise UsageError(
-            f"SESSION: {record.path} is of another program; begin anew with: python -m "
-            f"p2p.session.run_session --loop-config {shown(theirs)}"
+            f"SESSION: {record.path} was written by another program; start a new session with: "
+            f"python -m p2p.session.run_session --loop-config {shown(theirs)}"
         )
     if not (record.path / "session.json").is_file():
         raise UsageError(
@@ -285,7 +285,7 @@ def run_session(
         bool, typer.Option("--resume", help="Resume it; other flags are changes.")
     ] = False,
     no_delivery: Annotated[
-        bool, typer.Option("--no-delivery", help="Leave policy.zip and video to who opens them.")
+        bool, typer.Option("--no-delivery", help="Make policy.zip and video only when opened.")
     ] = False,
     _unsafe_local: UnsafeFlag = 0,
 ) -> None:

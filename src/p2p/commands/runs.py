@@ -67,7 +67,7 @@ def evaluate(
     _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Evaluate a trained policy on held-out seeds.
+    """Evaluate a trained policy on unseen episodes.
 
     Of a session it is the policy of the best iteration. Equal seeds give equal
     episodes.

@@ -172,7 +172,7 @@ class SessionProgress(LiveView):
             first = (reward.explanation.splitlines() or [""])[0]
             self.line(f"reward{n}", f"{mark} iteration {n}: reward. {escape(first)}".rstrip())
         if error := iteration.early_judge_error:
-            text = f"a checkpoint could not be judged on the way, training goes on: {error}"
+            text = f"a checkpoint could not be judged, training continues: {error}"
             self.line(f"early{n}", f"[yellow]![/] iteration {n}: {escape(text)}")
         confirming = now.phase == "confirming" and n == max(now.iterations)
         if not confirming and (sentence := iteration_line(now, iteration)):
@@ -198,7 +198,7 @@ class SessionProgress(LiveView):
         """`iteration 1 of at most 5 · training 40 s left · at most 6 min in all`."""
         phase, current = PHASES[now.phase], now.current
         if now.drawing:
-            return f"{phase} · drawing {now.drawing}; the verdict stands, Ctrl-C leaves it out"
+            return f"{phase} · drawing {now.drawing}; the verdict is final, Ctrl-C skips the video"
         runs = current.runs if current is not None and now.phase == "training" else ()
         search = current.search if current is not None else None
         left = self._countdowns["training"].left(training_left(runs, search))
@@ -244,7 +244,7 @@ def intent_lines(intent: Intent, hint: str = "") -> Iterator[str]:
     """Why criteria are soft, what was assumed, and what of the prompt nobody checks."""
     for reason in dict.fromkeys(c.soft_reason for c in intent.criteria if c.soft_reason):
         titles = ", ".join(c.title for c in intent.criteria if c.soft_reason == reason)
-        yield f"[dim]soft, only the score: {escape(titles)} ({escape(reason)})[/]"
+        yield f"[dim]soft, they only move the score: {escape(titles)} ({escape(reason)})[/]"
     for text in intent.assumptions:
         yield f"assumed: {escape(text)}"
     if intent.unused_words:

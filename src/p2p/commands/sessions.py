@@ -186,8 +186,9 @@ def report(record: SessionRecord, now: SessionView, *, told: bool = False) -> No
     reason = now.error.removeprefix(now.status).strip()
     if now.status == "max_iterations" and not reason:
         reason = f"(no pass within {count(len(now.iterations), 'iteration')})"
-    whole = not out.is_terminal  # which would break prose within words
-    out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=whole)
+    # A terminal would break prose within words; a command must not get a line break of ours.
+    whole = not out.is_terminal
+    out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
     if (truth := ground_truth(record.path)) is not None:
         colour = "green" if truth.passed else "red"
         out.print(f"[{colour}]ground truth {escape(truth.text)}[/]", soft_wrap=whole)
@@ -197,7 +198,7 @@ def report(record: SessionRecord, now: SessionView, *, told: bool = False) -> No
         accept = f": p2p steer {command_name(record)} --score 1"
         hint = f": {HINT}{accept}" if now.status == "unverified" else ""
         for line in intent_lines(now.intent, hint):
-            out.print(line, soft_wrap=whole)
+            out.print(line, soft_wrap=whole or bool(hint))
     for iteration in () if told else now.iterations.values():
         out.print(_iteration_text(now, iteration, best), soft_wrap=whole)
     for title, text in _result_lines(record, now):

@@ -7,12 +7,16 @@ import contextlib
 import contextvars
 import copy
 import threading
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import ValidationError
+
+from p2p.contracts import ModelCall
 from p2p.event_log import current_log, emit, use_log
 from p2p.inference import prices
 from p2p.inference.agent_tools import ToolBudget, wrap_tool
-from p2p.inference.ledger import Ledger
+from p2p.inference.ledger import Ledger, clean_value, request_key
 from p2p.inference.providers import BUILTIN, choose_model, http_client, make_model, split_model
 from p2p.inference.question import (
     OFF,
@@ -25,16 +29,17 @@ from p2p.inference.question import (
     Output,
     Question,
     RequestOptions,
+    RequestRejected,
     RetryPolicy,
 )
 from p2p.settings import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
+    from pydantic import BaseModel
     from pydantic_ai import Agent
-    from pydantic_ai.models.function import FunctionDef
 
     from p2p.inference.metered import MeteredModel
 
@@ -52,8 +57,9 @@ class LLMClient:
     """Asks one model, for one session; any number of threads may ask at a time.
 
     Exchanges lie in `folder`, one file each. Answers that an earlier process has paid for are taken
-    from there instead of asked for again. `builtin` is the built-in author's function, needed where
-    that is the model. `cancelled` is polled while a question is under way.
+    from there instead of asked for again. `builtin` is the built-in author, needed where that is
+    the model: it is given all that was asked in a conversation, and how often its last answer would
+    not do. `cancelled` is polled while a question is under way.
     """
 
     def __init__(
@@ -61,7 +67,7 @@ class LLMClient:
         model: str = "",
         *,
         folder: Path,
-        builtin: FunctionDef | None = None,
+        builtin: Callable[[Sequence[str], int], BaseModel] | None = None,
         budget_usd: float | None = None,
         thinking_effort: str = "",
         cancelled: Callable[[], bool] = lambda: False,
@@ -94,7 +100,37 @@ class LLMClient:
     def ask(self, question: Question[Output]) -> Answer[Output]:
         """Ask and wait; raises an InferenceError, or AskingCancelled."""
         with use_log(current_log() or self._log):
+            if self.model == BUILTIN:
+                return self._ask_builtin(question)
             return _run_and_wait(lambda: self._ask(question), self._cancelled)
+
+    def _ask_builtin(self, question: Question[Output]) -> Answer[Output]:
+        """The built-in author's answer: a call in this process, without the library for models."""
+        if self._builtin is None:
+            raise RequestRejected("the built-in author is not available here")
+        parts = [question.prompt] if isinstance(question.prompt, str) else question.prompt
+        texts = [*question.after.messages] if question.after else []
+        texts += [_make_sendable(part) for part in parts if isinstance(part, str)]
+        problem: Exception | None = None
+        for refusals in range(TIMES_ASKED_AGAIN + 1):
+            if self._cancelled():
+                raise AskingCancelled("stopped before the built-in author was asked")
+            began = perf_counter()
+            reply = clean_value(self._builtin(texts, refusals).model_dump_json())
+            call = ModelCall(number=0, role=question.role, model=BUILTIN, cost_usd=0.0)
+            content = {"request": {"instructions": question.instructions, "messages": texts}}
+            key = request_key(BUILTIN, [], {**content, "refusals": refusals}, "")
+            call, _ = self.ledger.record(key, call, {**content, "response": reply})
+            data = call.model_dump(exclude={"latency_s", "no_answer"})
+            emit("llm.call", duration_ms=1000 * (perf_counter() - began), **data)
+            try:
+                value = question.output.model_validate_json(reply)
+                question.check(value)
+            except (AskAgain, ValidationError) as error:
+                problem = error
+            else:
+                return Answer(value, Conversation(texts), BUILTIN)
+        raise BadReply(f"{BUILTIN} gave no usable answer as {question.role}: {problem}")
 
     async def _ask(self, question: Question[Output]) -> Answer[Output]:
         from pydantic_ai import UsageLimits
@@ -104,7 +140,7 @@ class LLMClient:
 
         client = http_client()
         model = MeteredModel(
-            make_model(self.model, client, self._builtin),
+            make_model(self.model, client),
             self.model,
             question,
             self.ledger,
@@ -135,10 +171,10 @@ class LLMClient:
     def _note_thinking(self, model: MeteredModel, question: Question[Output]) -> None:
         """Say once for each model that it cannot be told to think."""
         asked = question.thinks and self._options.thinking_effort not in ("", OFF)
-        if not asked or model.can_think or self.model in {BUILTIN, *self._no_thinking}:
+        if not asked or model.can_think or self.model in self._no_thinking:
             return
         self._no_thinking.add(self.model)
-        note = f"{self.model} cannot be told how hard to think: it answers as it does by itself"
+        note = f"{self.model} has no setting for thinking effort: its default is used"
         emit("llm.no_thinking", model=self.model, reason=note)
 
     def _agent(self, model: MeteredModel, question: Question[Output]) -> Agent[object, Output]:

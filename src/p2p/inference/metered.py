@@ -43,7 +43,7 @@ from p2p.inference.ledger import (
     request_key,
     tokens_in,
 )
-from p2p.inference.providers import BUILTIN, PROVIDERS, address_of, on_this_machine, split_model
+from p2p.inference.providers import PROVIDERS, address_of, on_this_machine, split_model
 from p2p.inference.question import (
     AuthenticationFailed,
     InferenceError,
@@ -193,20 +193,19 @@ class MeteredModel(WrapperModel):
                 cost_usd=held.dollars,
                 no_answer=INTERRUPTED,
             )
-            if self.name != BUILTIN:  # which is in this process
-                call = self.ledger.announce(request.key, call, _make_exchange(request, held, None))
+            call = self.ledger.announce(request.key, call, _make_exchange(request, held, None))
             started = time.monotonic()
             try:
                 response = await self._request_once(request, held.max_tokens)
             except BaseException as error:
-                if call.file and _may_be_charged(error):
+                if _may_be_charged(error):
                     reason = _message_of(error) if isinstance(error, ModelAPIError) else INTERRUPTED
                     unknown = {
                         "latency_s": time.monotonic() - started,
                         "no_answer": reason or type(error).__name__,
                     }
                     self._record_exchange(request, call.model_copy(update=unknown), held, None)
-                elif call.file:
+                else:
                     self.ledger.withdraw(call)
                 raise
             usage = response.usage
@@ -252,15 +251,13 @@ class MeteredModel(WrapperModel):
         if self._served_by.key or self.ledger.budget_usd is not None:
             # A server of one's own knows best how much fits: it rejects what could be too much.
             settings["max_tokens"] = max_tokens
-        if self.name != BUILTIN:
-            settings |= {"timeout": self._timeout_s, "max_retries": 0}
-            if self.options.thinking_effort:
-                settings["thinking"] = affordable_effort(self.effort, max_tokens) or False
+        settings |= {"timeout": self._timeout_s, "max_retries": 0}
+        if self.options.thinking_effort:
+            settings["thinking"] = affordable_effort(self.effort, max_tokens) or False
         return cast("ModelSettings", settings)
 
     async def _request_once(self, request: _Request, max_tokens: int) -> ModelResponse:
         settings, limit = self._request_settings(request.settings, max_tokens), self._timeout_s
-        unreadable = () if self.name == BUILTIN else UNREADABLE
         try:
             async with asyncio.timeout(limit):
                 asked = self.wrapped.request(request.messages, settings, request.parameters)
@@ -275,8 +272,8 @@ class MeteredModel(WrapperModel):
             # A reply that is no reply in the provider's own protocol: the next may be one.
             raise ModelAPIError(self.name, _quote(error)) from error
         except UserError as error:
-            raise RequestRejected(f"{self.name} cannot be asked this: {_quote(error)}") from error
-        except unreadable as error:
+            raise RequestRejected(f"{self.name} rejects the request: {_quote(error)}") from error
+        except UNREADABLE as error:
             message = f"a reply that cannot be read: {type(error).__name__}: {_quote(error)}"
             raise ModelAPIError(self.name, message) from error
 

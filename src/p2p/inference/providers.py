@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     import httpx2
     from pydantic_ai.models import Model
-    from pydantic_ai.models.function import FunctionDef
     from pydantic_ai.providers import Provider as Connection
 
 BUILTIN = "builtin"
@@ -156,18 +155,12 @@ def http_client() -> httpx2.AsyncClient:
     return client
 
 
-def make_model(name: str, client: httpx2.AsyncClient, builtin: FunctionDef | None = None) -> Model:
+def make_model(name: str, client: httpx2.AsyncClient) -> Model:
     """A model to ask over this client; the name as `choose_model` gives it."""
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
 
     provider, model = split_model(choose_model(name))
-    if provider == BUILTIN:
-        if builtin is None:
-            raise RequestRejected("the built-in author is not at hand here")
-        from pydantic_ai.models.function import FunctionModel
-
-        return FunctionModel(builtin, model_name=BUILTIN)
     connection = _connection(provider, model, client)
     if provider == "vllm":
         from p2p.inference.vllm_server import make_vllm_model

@@ -37,7 +37,9 @@ def whole_video(model: str, video: Path | None, fps: float) -> Media | None:
     """
     provider, _ = split_model(model)
     if provider == BUILTIN:
-        raise RequestRejected("the built-in author cannot see: choose another model to look")
+        raise RequestRejected(
+            "the built-in author has no vision: choose another model to judge videos"
+        )
     most = PROVIDERS[provider].video_frames
     if video is None or not most or _file_size(video) > MOST_INLINE_BYTES:
         return None

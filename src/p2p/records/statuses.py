@@ -34,7 +34,7 @@ STATUS: dict[StatusLiteral, StatusMeaning] = {
     # A training run.
     "completed": StatusMeaning("ended", "unfinished", colour="green"),
     "failed": StatusMeaning("ended", "error"),
-    "stale": StatusMeaning("ended", "unfinished"),
+    "stale": StatusMeaning("ended", "unfinished", words="process gone"),
     # A session.
     "passed": StatusMeaning("ended", "passed", 0, "green"),
     "unverified": StatusMeaning("ended", "unverified", 11, "magenta"),

@@ -3,6 +3,8 @@
 ``run_worker`` runs ``module.main(payload, send)`` in a process of its own that first confines
 itself and only then imports the module, so that foreign code is called at full speed inside. The
 wall is the kernel's and holds against machine code as well; nothing depends on what Python forbids.
+With ``Sandbox.warm`` the process is forked from one that has imported modules of ours and nothing
+else (``fork_server``); it then confines itself in the same way.
 
 What it covers:
 

@@ -44,8 +44,8 @@ _CALLS = {
     "eval": "write the expression itself",
     "compile": "write the code itself",
     "__import__": "use an import statement",
-    "input": "nobody is there to answer",
-    "breakpoint": "nobody is there to answer",
+    "input": "there is no standard input",
+    "breakpoint": "there is no standard input",
     "exit": "raise an exception to say what is wrong",
     "quit": "raise an exception to say what is wrong",
 }
@@ -64,7 +64,7 @@ def _problems_of(node: ast.AST) -> list[str | None]:
         return [_import_problem(f"import {a.name}", a.name) for a in node.names]
     if isinstance(node, ast.ImportFrom):
         if node.level:
-            return ["a relative import has nothing to be relative to"]
+            return ["relative imports do not work in a single file"]
         module = node.module or ""
         names = ", ".join(alias.name for alias in node.names)
         return [_import_problem(f"from {module} import {names}", module)]

@@ -145,7 +145,7 @@ def _sender(pipe: int) -> Callable[[bytes], None]:
     return send
 
 
-def _prepare(spec: dict[str, Any]) -> None:
+def prepare(spec: dict[str, Any]) -> None:
     """Make the project importable, although the folder around it may not be read in the sandbox."""
     sys.prefix = spec["prefix"]
     sys.path[:] = [spec["package_parent"], *spec["sys_path"]]
@@ -163,7 +163,10 @@ def _wait_for_parent() -> None:
 
 def run(spec: dict[str, Any], pipe: int) -> int:
     """Confine and call ``module.main(payload, send)``; returns the exit status."""
-    _prepare(spec)
+    prepare(spec)
+    if "environment" in spec:  # of a server that forks for many
+        os.environ.clear()
+        os.environ.update(spec["environment"])
     send = _sender(pipe)
     try:
         layers = confine(spec)
@@ -192,8 +195,24 @@ def run(spec: dict[str, Any], pipe: int) -> int:
     return 0
 
 
+def read_spec() -> dict[str, Any]:
+    """The line on standard input that says what to do; the parent sends no more before it hears."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, 1 << 16)
+        if not more:
+            os._exit(EXIT_NO_SANDBOX)  # the parent has died
+        line += more
+    spec: dict[str, Any] = json.loads(line)
+    return spec
+
+
 def _main() -> None:
-    status = run(json.loads(sys.stdin.buffer.readline()), int(sys.argv[1]))
+    spec, pipe = read_spec(), int(sys.argv[1])
+    if "modules" in spec:
+        prepare(spec)
+        importlib.import_module("p2p.sandbox.fork_server").serve(spec["modules"], pipe)
+    status = run(spec, pipe)
     sys.stdout.flush()
     sys.stderr.flush()
     # Exit handlers and threads of foreign code get no say in how the process ends.

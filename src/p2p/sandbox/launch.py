@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from p2p.sandbox import enter, gpu
+from p2p.sandbox.forked import fork
 from p2p.sandbox.limits import (
     GIB,
     Sandbox,
@@ -21,7 +22,7 @@ from p2p.sandbox.limits import (
     is_unsafe_local,
     set_unsafe_local,
 )
-from p2p.sandbox.process import SandboxedProcess
+from p2p.sandbox.process import Child, SandboxedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -156,33 +157,31 @@ def _readable_paths(interpreter: Interpreter, extra: Iterable[Path]) -> list[str
 
 def _spec(
     module: str | None, payload: Mapping[str, Any], sandbox: Sandbox, *, fixed_size: bool
-) -> bytes:
+) -> dict[str, Any]:
     folder = sandbox.folder.resolve(strict=True)
     interpreter = _interpreter(sandbox)
-    return json.dumps(
-        {
-            "module": module,
-            "payload": dict(payload),
-            "parent_pid": os.getpid(),
-            "folder": str(folder),
-            "readable": _readable_paths(interpreter, (*sandbox.import_paths, *sandbox.readable))
-            + (gpu.readable() if sandbox.gpu else []),
-            "listable": gpu.listable() if sandbox.gpu else [],
-            "devices": gpu.devices() if sandbox.gpu else [],
-            "gpu": sandbox.gpu,
-            "sys_path": _import_path(interpreter, sandbox.import_paths),
-            "package_parent": str(PACKAGE.parent),
-            "prefix": interpreter.prefixes[0],
-            "memory_bytes": sandbox.memory_bytes,
-            "address_bytes": sandbox.address_bytes,
-            "disk_bytes": sandbox.disk_bytes,
-            "max_files": sandbox.max_files,
-            "fixed_size": fixed_size,
-            "max_threads": sandbox.max_threads,
-            "cpu_seconds": sandbox.cpu_seconds,
-            "unsafe_local": is_unsafe_local() and module is not None,
-        }
-    ).encode()
+    return {
+        "module": module,
+        "payload": dict(payload),
+        "folder": str(folder),
+        "readable": _readable_paths(interpreter, (*sandbox.import_paths, *sandbox.readable))
+        + (gpu.readable() if sandbox.gpu else []),
+        "listable": gpu.listable() if sandbox.gpu else [],
+        "devices": gpu.devices() if sandbox.gpu else [],
+        "gpu": sandbox.gpu,
+        "sys_path": _import_path(interpreter, sandbox.import_paths),
+        "package_parent": str(PACKAGE.parent),
+        "prefix": interpreter.prefixes[0],
+        "memory_bytes": sandbox.memory_bytes,
+        "address_bytes": sandbox.address_bytes,
+        "disk_bytes": sandbox.disk_bytes,
+        "max_files": sandbox.max_files,
+        "fixed_size": fixed_size,
+        "max_threads": sandbox.max_threads,
+        "cpu_seconds": sandbox.cpu_seconds,
+        "unsafe_local": is_unsafe_local() and module is not None,
+        **({"environment": _environment(sandbox, interpreter)} if _is_warm(sandbox) else {}),
+    }
 
 
 def _glfw_library(interpreter: Interpreter) -> str:
@@ -203,21 +202,36 @@ def _environment(sandbox: Sandbox, interpreter: Interpreter) -> dict[str, str]:
     return {**fixed, **gpu.environment(), **own, **sandbox.env}
 
 
-def _spawn(sandbox: Sandbox, lines_in: int) -> subprocess.Popen[bytes]:
+def _is_warm(sandbox: Sandbox) -> bool:
+    return bool(sandbox.warm) and sandbox.python is None and not (sandbox.gpu or is_unsafe_local())
+
+
+def _spawn(sandbox: Sandbox, lines_in: int) -> Child:
     # Not -I: it would ignore PYTHONHASHSEED, and no variable of the caller's gets through anyway.
     script = str(Path(enter.__file__).resolve())
     try:
         interpreter = _interpreter(sandbox)
-        return subprocess.Popen(
-            [interpreter.executable, "-s", "-P", "-S", "-B", script, str(lines_in)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(lines_in,),
-            env=_environment(sandbox, interpreter),
-            cwd="/",
-            start_new_session=True,
-            bufsize=0,
+        command = [interpreter.executable, "-s", "-P", "-S", "-B", script]
+        environment = _environment(sandbox, interpreter)
+        if _is_warm(sandbox):
+            paths = {"prefix": interpreter.prefixes[0], "package_parent": str(PACKAGE.parent),
+                     "sys_path": _import_path(interpreter, ())}  # fmt: skip
+            own = {name: environment[name] for name in environment.keys() - {"HOME", "TMPDIR"}}
+            spec = {**paths, "modules": sandbox.warm}
+            if child := fork(command, own, spec, lines_in):
+                return child
+        return Child(
+            subprocess.Popen(
+                [*command, str(lines_in)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lines_in,),
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+                bufsize=0,
+            )
         )
     finally:
         os.close(lines_in)
@@ -230,7 +244,7 @@ def _start_process(
     lines_out, lines_in = os.pipe()
     process = SandboxedProcess(lambda: _spawn(sandbox, lines_in), lines_out, sandbox)
     try:
-        process.hand_over(spec)
+        process.hand_over(json.dumps({**spec, "parent_pid": process.parent_pid}).encode())
         process.layers = _first_line(process)
     except OSError:
         process.kill()
@@ -326,8 +340,8 @@ class Layers:
         lines = [
             f"Landlock: {landlock} (required; which files can be opened)",
             f"seccomp: {seccomp} (required; no network, no processes, few system calls)",
-            f"network namespace: {network} (a second wall before the network)",
-            f"mount namespace: {mount} (the same for files; no library loads from its folder)",
+            f"network namespace: {network} (blocks the network a second time)",
+            f"mount namespace: {mount} (hides files; no library loads from its folder)",
             "disk space: a tmpfs of fixed size (the kernel refuses more)"
             if "tmpfs" in self.namespaces
             else "disk space: counted (no tmpfs can be mounted here; the parent looks)",
@@ -371,11 +385,11 @@ def choose_unsafe_local(times: int) -> None:
     """
     set_unsafe_local(False)
     if times == 1 and layers().available:
-        question = "this kernel has a sandbox. Run the code WITHOUT it all the same?"
+        question = "this kernel has a sandbox. Run the code WITHOUT it anyway?"
         if not _is_confirmed(f"--unsafe-local: {question} [y/N] "):
             raise ValueError(
                 "--unsafe-local: this kernel has a sandbox, so leave the flag out; give it twice "
-                "to run the code without a sandbox all the same"
+                "to run the code without a sandbox anyway"
             )
     set_unsafe_local(times > 0)
 

@@ -102,6 +102,8 @@ class Sandbox:
     python: Path | None = None
     """The interpreter to run in, with its own libraries; None: this one. This package is importable
     in it, so it must have what the module imports."""
+    warm: tuple[str, ...] = ()
+    """Modules of ours that it finds imported: it is forked from a process that is kept for them."""
     gpu: bool = False
     """Whether it may compute on this machine's NVIDIA GPUs. Their driver reserves hundreds of GB of
     addresses, so these are not bounded; memory is, as seen from outside or by a cgroup."""
@@ -296,7 +298,7 @@ def time_excess(sandbox: Sandbox, running: float, silent: float) -> Ending | Non
     if sandbox.wall_seconds is not None and running > sandbox.wall_seconds:
         return "wall clock", f"it ran longer than its {sandbox.wall_seconds:g} s and was stopped"
     if sandbox.stall_seconds is not None and silent > sandbox.stall_seconds:
-        return "stalled", f"nothing was heard of it for {sandbox.stall_seconds:g} s; it was stopped"
+        return "stalled", f"it sent nothing for {sandbox.stall_seconds:g} s and was stopped"
     return None
 
 
@@ -347,7 +349,7 @@ def _by_signal(sandbox: Sandbox, number: int, cpu_seconds: float) -> Ending:
         perhaps = ", perhaps because the machine ran out of memory"
         return (
             "killed from outside",
-            f"somebody sent it {name}{perhaps if number == signal.SIGKILL else ''}",
+            f"it received {name}{perhaps if number == signal.SIGKILL else ''}",
         )
     return "crashed", f"it crashed with {name}"
 
@@ -359,7 +361,7 @@ def explain(
     if returncode == 0 and finished:
         return "finished", "it came to its end"
     if returncode == 0:
-        return "crashed", "it left without coming to its end (os._exit or the like)"
+        return "crashed", "it exited before its end (os._exit or similar)"
     if returncode < 0:
         return _by_signal(sandbox, -returncode, cpu_seconds)
     if returncode == EXIT_MEMORY:
@@ -367,7 +369,7 @@ def explain(
         return "memory", f"it asked for more than its {limit} of memory: {_last_line(output)}"
     if returncode == EXIT_RAISED:
         return "failed", _last_line(output)
-    return "crashed", f"it left with exit status {returncode}: {_last_line(output)}"
+    return "crashed", f"it ended with exit status {returncode}: {_last_line(output)}"
 
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -16,7 +16,7 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import IO, TYPE_CHECKING, Any, Self, overload
 
 from p2p.sandbox import cgroup, limits
 from p2p.sandbox.enter import MAX_LINE_BYTES
@@ -130,6 +130,32 @@ class LineQueue:
             return line
 
 
+class Child:
+    """A process that this one has started."""
+
+    pid: int
+    parent_pid: int
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        assert popen.stdin is not None
+        assert popen.stdout is not None
+        self._popen = popen
+        self.pid, self.stdin, self.stdout = popen.pid, popen.stdin, popen.stdout
+        self.parent_pid = os.getpid()
+
+    def has_ended(self) -> bool:
+        """Whether it has; it is then still to be reaped, so that its number stays its own."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def reap(self) -> tuple[int, float]:
+        """Exit status, negative for a signal, and CPU seconds."""
+        _, status, used = os.wait4(self.pid, 0)
+        self._popen.returncode = os.waitstatus_to_exitcode(status)
+        return self._popen.returncode, used.ru_utime + used.ru_stime
+
+
 class SandboxedProcess:
     """A process in a sandbox. A thread of its own starts and watches it, whatever the caller does.
 
@@ -137,9 +163,7 @@ class SandboxedProcess:
     the process. Lines wait in a bounded queue; when it is full, the sandboxed process waits, too.
     """
 
-    def __init__(
-        self, spawn: Callable[[], subprocess.Popen[bytes]], lines_out: int, sandbox: Sandbox
-    ) -> None:
+    def __init__(self, spawn: Callable[[], Child], lines_out: int, sandbox: Sandbox) -> None:
         self.layers: dict[str, Any] = {}
         """The layers that hold, as in ``Layers``."""
         self.folder = sandbox.folder
@@ -155,7 +179,7 @@ class SandboxedProcess:
         self._queue = LineQueue()
         self._lock = threading.Lock()
         self._group: cgroup.ControlGroup | None = None
-        self._started: Future[subprocess.Popen[bytes]] = Future()
+        self._started: Future[Child] = Future()
         self._reaped = False
         self._ending: tuple[EndReason, str] | None = None
         self._exit: SandboxExit | None = None
@@ -171,11 +195,11 @@ class SandboxedProcess:
         )
         self._thread.start()
         try:
-            self._popen = self._started.result()
+            self._child = self._started.result()
         except BaseException:
             self.kill("killed", "the parent was interrupted while it started the sandbox")
             raise
-        self.pid = self._popen.pid
+        self.pid, self.parent_pid = self._child.pid, self._child.parent_pid
 
     # --- what the caller uses -------------------------------------------------------------------
 
@@ -251,25 +275,23 @@ class SandboxedProcess:
     # --- what ``launch`` uses -------------------------------------------------------------------
 
     def hand_over(self, spec: bytes) -> None:
-        assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             view = memoryview(spec + b"\n")
             while view:
-                view = view[self._popen.stdin.write(view) or 0 :]
+                view = view[self._child.stdin.write(view) or 0 :]
 
     def begin(self, *, fixed_size: bool) -> None:
         """Let the code inside begin, and the wall clock: the sandbox is built.
 
         ``fixed_size``: its folder is a file system that only its own mount namespace shows.
         """
-        assert self._popen.stdin is not None
         if fixed_size:
             path = f"/proc/{self.pid}/root{self._sandbox.folder.resolve()}"
             self._mounted = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self.folder = Path(f"/proc/self/fd/{self._mounted}")
             weakref.finalize(self, os.close, self._mounted)
         self._ready_at = time.monotonic()
-        self._popen.stdin.close()
+        self._child.stdin.close()
 
     # --- the watching thread --------------------------------------------------------------------
 
@@ -280,21 +302,21 @@ class SandboxedProcess:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     send(self._started.result().pid, signal.SIGKILL)
 
-    def _run(self, spawn: Callable[[], subprocess.Popen[bytes]]) -> None:
+    def _run(self, spawn: Callable[[], Child]) -> None:
         try:
-            popen = spawn()
+            child = spawn()
         except BaseException as error:  # noqa: BLE001  (raised where the process was asked for)
             os.close(self._lines_out)
             self._started.set_exception(error)
             self._queue.close()
             return
-        self._group = cgroup.enclose(popen.pid, self._sandbox)  # before it is told what to do
+        self._group = cgroup.enclose(child.pid, self._sandbox)  # before it is told what to do
         with self._lock:
-            self._started.set_result(popen)
+            self._started.set_result(child)
             if self._ending is not None:
                 self._signal_group()
         try:
-            self._exit = self._watch(popen)
+            self._exit = self._watch(child)
         except BaseException as error:
             # Whatever goes wrong, no sandbox may run unwatched and no caller may wait for ever.
             self.kill("killed", f"the parent could not watch it any more: {error!r}")
@@ -306,23 +328,21 @@ class SandboxedProcess:
                 self._group.remove()
             self._queue.close()
 
-    def _watch(self, popen: subprocess.Popen[bytes]) -> SandboxExit:
-        assert popen.stdout is not None
-        assert popen.stdin is not None
-        with popen.stdin, popen.stdout as output, selectors.DefaultSelector() as selector:
+    def _watch(self, child: Child) -> SandboxExit:
+        with child.stdin, child.stdout as output, selectors.DefaultSelector() as selector:
             for pipe in (output.fileno(), self._lines_out):
                 os.set_blocking(pipe, False)
                 selector.register(pipe, selectors.EVENT_READ)
             try:
-                while not _has_ended(popen.pid):
-                    self._enforce_limits(popen.pid)
+                while not child.has_ended():
+                    self._enforce_limits(child.pid)
                     self._read_ready(selector)
                 for _ in range(_LAST_CHUNKS):
                     if not self._read_some(selector, 0.0):
                         break
             finally:
                 os.close(self._lines_out)
-        return self._how_it_ended(popen)
+        return self._how_it_ended(child)
 
     def _read_ready(self, selector: selectors.BaseSelector) -> None:
         """Wait for the next news and read it, unless the reader is behind."""
@@ -388,7 +408,7 @@ class SandboxedProcess:
         ending = ending or limits.disk_excess(sandbox, written, self._charged)
         closed_at = self._lines_closed_at
         if ending is None and closed_at is not None and now - closed_at > _GRACE_SECONDS:
-            ending = "protocol", "it closed the pipe to its parent and went on running"
+            ending = "protocol", "it closed the pipe to its parent and kept running"
         if ending is not None:
             self.kill(*ending)
         self._last_look = time.monotonic()
@@ -418,19 +438,18 @@ class SandboxedProcess:
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    def _reap(self, popen: subprocess.Popen[bytes]) -> tuple[int, float]:
+    def _reap(self, child: Child) -> tuple[int, float]:
         """Exit status and CPU seconds."""
         with self._lock:
             self._signal_group()  # without a sandbox it may have left children behind
-            _, status, resources = os.wait4(popen.pid, 0)
+            ended = child.reap()
             self._reaped = True
-        popen.returncode = os.waitstatus_to_exitcode(status)
-        return popen.returncode, resources.ru_utime + resources.ru_stime
+        return ended
 
-    def _how_it_ended(self, popen: subprocess.Popen[bytes]) -> SandboxExit:
+    def _how_it_ended(self, child: Child) -> SandboxExit:
         sandbox = self._sandbox
-        use = self._folder_use(popen.pid)
-        returncode, cpu_seconds = self._reap(popen)
+        use = self._folder_use(child.pid)
+        returncode, cpu_seconds = self._reap(child)
         out_of_memory = self._group is not None and self._group.out_of_memory()
         if use.unwalkable:
             with contextlib.suppress(OSError):  # the caller finds what could not be removed
@@ -443,8 +462,3 @@ class SandboxedProcess:
             or limits.explain(sandbox, returncode, cpu_seconds, text, finished=self._finished)
         )
         return SandboxExit(returncode, reason, message, text, cpu_seconds)
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether it has; it is then still to be reaped, so that its number stays its own."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

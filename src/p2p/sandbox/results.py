@@ -101,7 +101,7 @@ def read_message(line: bytes, *, finite: bool = True) -> dict[str, Any]:
     try:
         return _checked_object(json.loads(line, parse_int=_bounded_int), finite, 0)
     except (ValueError, RecursionError) as error:
-        text = f"it sent something that is no message ({error}): {line[:200]!r}"
+        text = f"it sent something that is not a message ({error}): {line[:200]!r}"
         raise UntrustedResultError(text) from error
 
 
@@ -115,7 +115,7 @@ def message_reader(
         try:
             return messages.validate_python(message)
         except ValueError as error:
-            text = f"it sent something that is no message ({error}): {line[:200]!r}"
+            text = f"it sent something that is not a message ({error}): {line[:200]!r}"
             raise UntrustedResultError(text) from error
 
     return read

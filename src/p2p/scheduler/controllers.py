@@ -107,7 +107,7 @@ def session_run(
     above = "/".join(("{runs_dir}", *folder.parent.parts))
     config = session.config.read()
     if config is None:
-        raise ValueError(f"{session.path} is no session: it has no session.json")
+        raise ValueError(f"{session.path} is not a session: it has no session.json")
     return RunSpec(
         run_id=run_id or session.session_id,
         folder=folder.as_posix(),

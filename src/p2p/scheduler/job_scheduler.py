@@ -139,7 +139,7 @@ class RunMonitor:
         if status.never_began and not self._cancel_sent:
             # Nothing is lost but its place in a queue: the same launch, no new attempt.
             self._submitted = False
-            self._note("it got lost before it began; submitting it again")
+            self._note("it was lost before it started; submitting it again")
             return False
         self.step("end seen")
         is_complete = await self._collect_all(status)
@@ -201,7 +201,7 @@ class RunMonitor:
             else:
                 writer.finish(run, "failed", message, code)
         else:
-            message = status.message or "it is gone without a word"
+            message = status.message or "it disappeared without an exit status"
             writer.try_again(run, message, counts=not self.unreached)
 
     def _note(self, message: str) -> None:
@@ -303,7 +303,7 @@ class Scheduler:
     def _start_monitor(self, run: RunRow, writer: Writer) -> None:
         node = self.store.node(run.node_id or "")
         if node is None:
-            writer.try_again(run, f"its node {run.node_id} is not there any more")
+            writer.try_again(run, f"its node {run.node_id} no longer exists")
             return
         try:
             backend = self._get_backend(node)

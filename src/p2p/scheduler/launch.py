@@ -268,7 +268,7 @@ class LaunchFolder:
         if left := kill_all(lambda: _find_marked(self.marks)):
             message = f"its supervisor died; processes {left} cannot be killed"
             return RunStatus("running", message=message)
-        message = f"its supervisor died without a word {self._supervisor_log()}".strip()
+        message = f"its supervisor died without an exit record {self._supervisor_log()}".strip()
         return self.write_end(RunStatus("lost", message=message))
 
     def write_end(self, end: RunStatus) -> RunStatus:

@@ -118,7 +118,7 @@ class JobSpec(Record):
                 if other not in known:
                     # Only earlier ones, so that there can be no circle.
                     raise ValueError(
-                        f"run {run.run_id} waits for {other}, which no run before it is"
+                        f"run {run.run_id} waits for {other}, which is not an earlier run"
                     )
             known.add(run.run_id)
             folders.add(run.folder)

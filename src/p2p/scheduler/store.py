@@ -281,9 +281,9 @@ class Store:
             for node in (*job.nodes, *(node for run in job.runs for node in run.nodes)):
                 if node not in known:
                     names = ", ".join(sorted(known)) or "none"
-                    raise StoreError(f"job {job.job_id}: there is no node {node}, only {names}")
+                    raise StoreError(f"job {job.job_id}: unknown node {node}; known: {names}")
             if connection.execute("SELECT 1 FROM jobs WHERE job_id = ?", (job.job_id,)).fetchone():
-                raise StoreError(f"job {job.job_id} is there already: choose another name")
+                raise StoreError(f"job {job.job_id} exists already: choose another name")
             _insert_job(connection, job)
 
     def job(self, job_id: str) -> JobRow | None:

@@ -140,10 +140,10 @@ class _Supervisor:
             raise _Stop(RunStatus("cancelled"))
         limit, lease = self.launch.time_limit_s, self.launch.lease_s
         if limit is not None and self.program and time.monotonic() - self.started > limit:
-            message = f"it ran into its time limit of {limit:g} s"
+            message = f"it reached its time limit of {limit:g} s"
             raise _Stop(RunStatus("exited", TIME_LIMIT_CODE, message))
         if lease is not None and self._seconds_unasked() > lease:
-            raise _Stop(RunStatus("lost", message=f"nobody asked after it for {lease:g} s"))
+            raise _Stop(RunStatus("lost", message=f"nobody asked for its status for {lease:g} s"))
 
     def _seconds_unasked(self) -> float:
         """Seconds since somebody asked, by a steady clock that goes on while the machine sleeps."""

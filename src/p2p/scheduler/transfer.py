@@ -193,7 +193,7 @@ def unpack(archive: Path, folder: Path, *, keep: bool = False) -> None:
                         raise
                     logger.warning("%s is not copied to %s: %s", member.name, folder, error)
     except tarfile.TarError as error:
-        raise TransferError(f"what the node sent is no archive: {error}") from error
+        raise TransferError(f"what the node sent is not an archive: {error}") from error
 
 
 def _unpack_member(

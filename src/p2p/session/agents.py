@@ -277,7 +277,9 @@ def check_models(model: str, vlm: str) -> None:
 
     choose_model(model)
     if vlm and choose_model(vlm) == BUILTIN:
-        raise RequestRejected("the built-in author cannot see: choose another model to look")
+        raise RequestRejected(
+            "the built-in author has no vision: choose another model to judge videos"
+        )
 
 
 def analyze_session(

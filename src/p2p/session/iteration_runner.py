@@ -349,9 +349,7 @@ def combine_judgments(
         final = confirmation.model_copy(update={"passed": first.passed and confirmation.passed})
         if not final.passed:
             held_out = format_score(confirmation.intent_score)
-            note = (
-                f"passed with {format_score(first.intent_score)}, but on held-out seeds {held_out}"
-            )
+            note = f"passed with {format_score(first.intent_score)}, on unseen episodes {held_out}"
             text = f"{note}. {confirmation.diagnosis}".strip()
             final = final.model_copy(update={"diagnosis": text})
     if user_score is not None:

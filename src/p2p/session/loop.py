@@ -18,6 +18,7 @@ from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, last_event, use_log
 from p2p.files import locked
 from p2p.inference.question import NotUnderstood
+from p2p.records.formatting import count
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL, STATUS
 from p2p.session.context import SessionContext, load_or_run
@@ -215,7 +216,7 @@ def _without_a_pass(context: SessionContext, outcome: IterationView) -> str:
     if outcome.passed:
         most = context.loop.max_iterations
         return f"no iteration is left of {most} for the feedback: {resume_command(context.session)}"
-    return f"no pass within {context.loop.max_iterations} iterations"
+    return f"no pass within {count(context.loop.max_iterations, 'iteration')}"
 
 
 def _revise(context: SessionContext, state: IterationState, feedback: SteeringTaken) -> Revision:

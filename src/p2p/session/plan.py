@@ -166,7 +166,7 @@ def _misfit(policy: Policy, config: TrainConfig) -> str:
         return "only PPO and SAC of the fast backend can continue a policy's training"
     widths = environment_widths(config)
     if policy.shape != NetworkShape.from_config(config, *widths):
-        return "its network or its observation is another one"
+        return "its network or observation differs"
     if policy.normalize_obs != config.normalize_obs:
         return "it normalises observations otherwise"
     return ""
@@ -192,6 +192,6 @@ def _discontinuity(
     if before is None or not (run.work_dir / FILE_NAME).is_file():
         return "the state of its training is gone"
     if run.read_reward_source() != reward_code:
-        return "SAC has learnt from steps that another reward paid for"
+        return "SAC's replay holds rewards of another reward function"
     changed = [n for n in config.differences(before) if n not in MAY_DIFFER and n not in own]
     return f"SAC continues only with the same settings, not {', '.join(changed)}" if changed else ""

@@ -83,13 +83,13 @@ class ResumeOptions(Record):
     max_iterations: Annotated[
         int | None,
         Field(ge=1),
-        Flag("--iterations", "Most iterations.", "N", panel=TRAINING, short="-n",
+        Flag("--iterations", "Maximum iterations.", "N", panel=TRAINING, short="-n",
              older=("--max-iterations",)),
     ] = None  # fmt: skip
     max_minutes: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False),
-        Flag("--max-minutes", "Most working time.", "MINUTES", "no limit", TRAINING),
+        Flag("--max-minutes", "Maximum working time.", "MINUTES", "no limit", TRAINING),
     ] = None
     """For each session, over all its processes."""
     budget_usd: Annotated[
@@ -101,7 +101,7 @@ class ResumeOptions(Record):
     pass_threshold: Annotated[
         float | None,
         Field(gt=0, le=1, allow_inf_nan=False),
-        Flag("--threshold", "Score per hard criterion.", "0..1", panel=JUDGING,
+        Flag("--threshold", "Mean score a hard criterion needs.", "0..1", panel=JUDGING,
              older=("--pass-threshold",)),
     ] = None  # fmt: skip
     cores_per_run: Annotated[
@@ -110,7 +110,7 @@ class ResumeOptions(Record):
     ] = None
     videos: Annotated[
         bool | None,
-        Flag("--videos/--no-videos", "Draw the best policy at the end.", panel=SWITCHES),
+        Flag("--videos/--no-videos", "Draw the videos.", panel=SWITCHES),
     ] = None
 
     trackers: Annotated[
@@ -153,7 +153,7 @@ class SessionOptions(ResumeOptions):
 
     total_timesteps: Annotated[
         int | None,
-        Flag("--steps", "Most environment steps of a run.", "N", "by environment", TRAINING,
+        Flag("--steps", "Maximum environment steps per run.", "N", "by environment", TRAINING,
              older=("--timesteps", "--total-timesteps")),
     ] = None  # fmt: skip
     configs: Annotated[
@@ -175,7 +175,7 @@ class SessionOptions(ResumeOptions):
     ] = None
     train_full: Annotated[
         bool | None,
-        Flag("--full/--no-full", "Train on after a pass that holds.", panel=SWITCHES),
+        Flag("--full/--no-full", "Train to the end after a pass, too.", panel=SWITCHES),
     ] = None
     use_zoo_preset: Annotated[
         bool | None,
@@ -184,7 +184,7 @@ class SessionOptions(ResumeOptions):
     ] = None  # fmt: skip
     hp_tuning: Annotated[
         bool | None,
-        Flag("--hp-tuning/--no-hp-tuning", "Revise hyperparameters, too.", panel=SWITCHES),
+        Flag("--hp-tuning/--no-hp-tuning", "Tune settings, too.", panel=SWITCHES),
     ] = None
     use_code_judge: Annotated[
         bool | None,

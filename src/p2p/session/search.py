@@ -104,7 +104,7 @@ def screen(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
         rankings = [step for step in reward.steps if step.kind == "ranking"]
         problems = [reward.last_problem] if not reward.valid else []
         if digest in names:
-            problems.append(f"it does the same as {names[digest]}")
+            problems.append(f"same as {names[digest]}")
         usable = not problems
         if rankings and not rankings[-1].ok:
             problems.append(rankings[-1].text)

@@ -69,7 +69,7 @@ def create_session(
     session = SessionRecord((runs_dir or get_settings().runs_dir).absolute() / path)
     session.path.mkdir(parents=True, exist_ok=True)
     if session.config.path.exists():
-        raise ValueError(f"{session.path} is there already: choose another name, or resume it")
+        raise ValueError(f"{session.path} exists already: choose another name, or resume it")
     if options is None:
         copy_into(session.path, loop.train.env_id)
     session.config.save(config)
@@ -105,7 +105,7 @@ def open_config(
         raise ValueError(f"{session.path} cannot be resumed: {'; '.join(problems)}")
     config = session.config.read()
     if config is None:
-        raise ValueError(f"{session.path} is no session: it has no session.json")
+        raise ValueError(f"{session.path} is not a session: it has no session.json")
     restore(session.path, config.env_id)
     changes = changes or ResumeOptions()
     if resume and changes.max_minutes is None:

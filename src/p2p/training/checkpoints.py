@@ -95,7 +95,7 @@ def export_policy(record: IterationRecord, step: int) -> Path:
     if path.exists():
         return path
     if config is None:
-        raise FileNotFoundError(errno.ENOENT, "it is no run", str(record.config_path))
+        raise FileNotFoundError(errno.ENOENT, "it is not a run", str(record.config_path))
     policy = load_checkpoint(record, step)
     files.refuse_links(record.path)
     partial = path.with_name(f".policy.{os.getpid()}.partial.zip")

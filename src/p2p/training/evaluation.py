@@ -16,6 +16,7 @@ import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -39,7 +40,7 @@ from p2p.training.trajectory import (
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
-    from p2p.training.envs.batched_env import BatchedEnv, StepBatch
+    from p2p.training.envs.batched_env import BatchedEnv, Seeds, StepBatch
     from p2p.training.policies.policy import Policy
     from p2p.training.reward_runner import RewardRunner, Rewards
 
@@ -101,7 +102,7 @@ def evaluate(
         name: np.concatenate([each.terms[name] for each in played])[:episodes]
         for name in played[0].terms
     }
-    recorded = [e for e in range(len(returns)) if e % n < played[0].recorder.rows]
+    recorded = [e for e in range(len(returns)) if e % n < recorder.rows]
     chosen = representative_episodes(returns[recorded])
     rollouts = {label: recorded[i] for label, i in chosen.items()}
     trajectories = {label: played[e // n].trajectory(e % n) for label, e in rollouts.items()}
@@ -125,6 +126,32 @@ def record_episodes(
     """
     played = play_episodes(config, act, episodes=episodes, seed=seed)
     return list(played)
+
+
+def record_behaviours(
+    config: TrainConfig, acts: Sequence[Behaviour], *, episodes: int, seed: int
+) -> list[RecordedEpisode]:
+    """What `record_episodes` gives for each of these in turn, played side by side."""
+    if is_engine(config.engine) or is_model(config.env_id):
+        return [
+            episode
+            for act in acts
+            for episode in record_episodes(config, act, episodes=episodes, seed=seed)
+        ]
+    with _recorded_env(config, len(acts) * episodes) as env:
+        recorder = _Recorder(env, stride=1)
+        act, seeds = side_by_side(acts, env, episodes, seed)
+        played = _play(env, act, seeds, recorder)
+        return [played.trajectory(row) for row in range(env.num_envs)]
+
+
+def play_paid(
+    env: BatchedEnv, act: Act, seeds: Seeds, reward: RewardRunner, alive: Callable[[], None]
+) -> tuple[F64, NDArray[np.int64], dict[str, F64]]:
+    """Return, length and sum of each term of one episode of each row."""
+    reward.restart()
+    played = _play(env, act, seeds, None, reward, _Beat(alive))
+    return played.returns, played.lengths, played.terms
 
 
 def play_episodes(
@@ -152,14 +179,15 @@ def play_here(
     config: TrainConfig, act: Policy | Behaviour, *, rows: int, episodes: int, seed: int
 ) -> Iterator[RecordedEpisode]:
     """Play episodes of a Gymnasium environment in this process."""
+    with _recorded_env(config, rows) as env:
+        yield from play_rounds(env, act, episodes=episodes, seed=seed)
+
+
+def _recorded_env(config: TrainConfig, rows: int) -> closing[BatchedEnv]:
     from p2p.training.vec_env import make_batched_env
 
     options = replace(config.env_options(), side_info=True, quantities=QUANTITIES, num_threads=1)
-    env = make_batched_env(options, rows)
-    try:
-        yield from play_rounds(env, act, episodes=episodes, seed=seed)
-    finally:
-        env.close()
+    return closing(make_batched_env(options, rows))
 
 
 def play_rounds(
@@ -179,18 +207,35 @@ def play_rounds(
             yield played.trajectory(row)
 
 
-def acting(act: Policy | Behaviour, env: BatchedEnv, seed: int) -> Act:
-    """What acts in one round of episodes; random actions come of each row's own seed."""
+def acting(act: Policy | Behaviour, env: BatchedEnv, seed: int, rows: int | None = None) -> Act:
+    """What acts in one round of episodes; random actions come of each row's own seed.
+
+    `rows`: of so many rows; None: of all.
+    """
     if not isinstance(act, str):
         return act.act
     space = env.single_action_space
-    shape = (env.num_envs, *(space.shape or ()))
+    rows = env.num_envs if rows is None else rows
+    shape = (rows, *(space.shape or ()))
     if act == "zero":
         still = np.clip(np.zeros(shape), space.low, space.high).astype(np.float32)
         return lambda _: still
     low, high = trial_range(space)
-    generators = [np.random.default_rng(seed + row) for row in range(env.num_envs)]
+    generators = [np.random.default_rng(seed + row) for row in range(rows)]
     return lambda _: np.stack([g.uniform(low, high) for g in generators]).astype(np.float32)
+
+
+def side_by_side(
+    acts: Sequence[Policy | Behaviour], env: BatchedEnv, rows: int, seed: int
+) -> tuple[Act, list[int]]:
+    """What acts where each of these has so many rows of its own, and the seeds of all rows."""
+    parts = [acting(act, env, seed, rows) for act in acts]
+
+    def act_together(obs: F64) -> NDArray[np.float32]:
+        own = (obs[k * rows : (k + 1) * rows] for k in range(len(parts)))
+        return np.concatenate([act(each) for act, each in zip(parts, own, strict=True)])
+
+    return act_together, [*range(seed, seed + rows)] * len(acts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +246,18 @@ class _Round:
     env_returns: F64
     lengths: NDArray[np.int64]
     terms: dict[str, F64]
-    recorder: _Recorder
+    recorder: _Recorder | None
 
     def trajectory(self, row: int) -> RecordedEpisode:
+        assert self.recorder is not None
         return self.recorder.trajectory(row, int(self.lengths[row]), tuple(self.terms))
 
 
 def _play(
     env: BatchedEnv,
     act: Act,
-    seed: int,
-    recorder: _Recorder,
+    seed: Seeds,
+    recorder: _Recorder | None,
     reward: RewardRunner | None = None,
     beat: Callable[[], None] = lambda: None,
 ) -> _Round:
@@ -231,7 +277,7 @@ def _play(
         lengths[active] = t + 1
         last = bool((active & start).any()) or t == env.max_episode_steps - 1
         fields = None
-        if recorder.wants(t, last):
+        if recorder is not None and recorder.wants(t, last):
             fields = {name: value.copy() for name, value in env.trajectory_fields().items()}
         pending.append(_Step(t, transition, batch, paid, active, fields))
         active = active & ~start
@@ -262,7 +308,7 @@ class _Step(NamedTuple):
 
 def _take_in(
     steps: Sequence[_Step],
-    recorder: _Recorder,
+    recorder: _Recorder | None,
     reward: RewardRunner | None,
     returns: F64,
     terms: dict[str, F64],
@@ -275,7 +321,7 @@ def _take_in(
         parts = {name: np.stack([terms[name] for _, terms in paid]) for name in paid[0][1]}
     elif reward is not None:
         totals, parts = reward.block([step.transition for step in steps])
-    joined = join_infos([step.batch.info for step in steps])
+    joined = join_infos([step.batch.info for step in steps]) if recorder is not None else None
     columns: dict[str, NDArray[Any]] = {}
     if joined is not None:
         columns = {
@@ -286,7 +332,7 @@ def _take_in(
         returns += np.where(active, totals[k], 0.0)
         for name, values in parts.items():
             terms[name] += np.where(active, values[k], 0.0)
-        if fields is None:
+        if recorder is None or fields is None:
             continue
         info = {name: column[k] for name, column in columns.items()}
         recorder.add(

@@ -95,7 +95,7 @@ def export_run(record: IterationRecord, config: TrainConfig, step: int, folder: 
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder")
     if not _ENV_ID.fullmatch(config.env_id):
-        raise ExportError(f"env_id of {record.config_path}: {config.env_id[:100]!r} is no id")
+        raise ExportError(f"env_id of {record.config_path}: {config.env_id[:100]!r} is not an id")
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=folder.absolute().parent) as scratch:
         scratch_folder = Path(scratch) / "export"

@@ -129,7 +129,7 @@ def check_preset(env_id: str, name: str) -> None:
     """Raise the error of a field `name` where nothing is tuned for the environment."""
     if not preset_for(env_id):
         known = ", ".join(PRESETS)
-        raise field_error(name, f"there is none for {env_id}, only for {known}; leave it out")
+        raise field_error(name, f"no preset for {env_id}; there are presets for {known}")
 
 
 def _check_given(env_id: str, overrides: Mapping[str, Any]) -> None:

@@ -37,6 +37,7 @@ from p2p.sandbox import (
 )
 from p2p.training.engines.facts import surroundings
 from p2p.training.engines.table import is_engine
+from p2p.training.envs.registry import TRIALS
 from p2p.training.reward_function import RewardError, RewardLoadError, RewardRefused
 from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack, parse_source, read_source
 from p2p.training.reward_runner import (
@@ -184,6 +185,7 @@ def check_reward(
                 memory_bytes=memory_bytes,
                 wall_seconds=SETUP_SECONDS + seconds,
                 max_lines=MAX_LINES,
+                warm=TRIALS,
             )
             result, end = _run(payload, sandbox, seconds, findings)
         if result is None and not any(f.level == "error" for f in findings):
@@ -245,7 +247,7 @@ def _run(
     try:
         end = run_worker(WORKER, payload, sandbox, read=read, on_message=take).wait()
     except UntrustedResultError as error:
-        end = SandboxExit(0, "protocol", f"what it sent is no message: {error}", "", 0.0)
+        end = SandboxExit(0, "protocol", f"what it sent is not a message: {error}", "", 0.0)
     return result, end
 
 
@@ -274,7 +276,7 @@ def _describe_end(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
 
 
 SLOW_US = 500.0
-_SPEED_SECONDS = 0.1
+_SPEED_SECONDS = 0.02
 _MOST_CHARACTERS = 20_000
 
 
@@ -423,7 +425,7 @@ def _about_terms(values: Floats, names: tuple[str, ...]) -> Iterator[CheckFindin
         text += f"{total[worst]:.6g} at one step. Return each term as it enters the sum"
         yield _warning("terms_do_not_sum", text)
     if not len(terms):
-        text = "it returns no terms, so nobody can see what it is made of; return (total, {name: "
+        text = "it returns no terms, so nothing shows its parts; return (total, {name: "
         yield _warning("no_terms", text + "value, ...})")
 
 

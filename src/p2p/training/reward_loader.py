@@ -25,6 +25,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,7 @@ def read_source(path: str | Path, engine: str = "mujoco") -> RewardSource:
     return parse_source(code, engine, name=str(path))
 
 
+@lru_cache(maxsize=8)
 def parse_source(code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME) -> RewardSource:
     """Compile a source text, without executing it."""
     with warnings.catch_warnings():

@@ -115,9 +115,7 @@ def choose_backend(config: TrainConfig) -> str:
         raise ConfigurationError("backend 'rsl_rl' is for GPU simulators; use 'auto'")
     if config.algorithm == "sac":
         if config.backend == "sb3":
-            raise ConfigurationError(
-                "algorithm 'sac' is not there for backend 'sb3'; use backend 'auto'"
-            )
+            raise ConfigurationError("backend 'sb3' has no algorithm 'sac'; use backend 'auto'")
         return "sac"
     return "sb3" if config.backend == "sb3" else "fast"
 

@@ -60,32 +60,30 @@ def evaluate(
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(
-            min=0.01, max=1.0, help="Nucleus of sampling.", show_default="the run's, or 1"
-        ),
+        typer.Option(min=0.01, max=1.0, help="Nucleus sampling.", show_default="the run's, or 1"),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens of an answer.", show_default="the run's, or 1024"),
+        typer.Option(min=1, help="Maximum tokens per answer.", show_default="the run's, or 1024"),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="The same seed, the same games.", show_default="the run's, or 0"),
+        typer.Option(min=0, help="Equal seeds give equal games.", show_default="the run's, or 0"),
     ] = None,
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure a checkpoint against fixed opponents.
 
-    A run's checkpoint plays as in the run's own evaluations, and gets the same numbers.
+    A run's checkpoint plays as in the run's own evaluations.
     Win rates have 95 % intervals. Single-player games report the mean reward.
-    For KuhnPoker on short boards it also computes the exploitability: what a best response to the
-    policy, sampled at temperature 1, earns per game (0: nothing).
+    KuhnPoker on short boards also has the exploitability: what a best response
+    to the policy, sampled at temperature 1, earns per game.
 
     [bold]Examples[/]
 
       unstable eval RUN
-      unstable eval RUN/checkpoints/iteration-20 --game Nim-v0-train --games 1000 --json
+      unstable eval RUN/checkpoints/iteration-20 --game Nim-v0-train --games 1000
       unstable evaluate MODEL --game LiarsDice-v0-train --players 3
     """
     from unstable import interface

@@ -291,7 +291,7 @@ def play(
     ] = None,
     seat: Annotated[int, typer.Option(min=0, help="Your seat; in most games 0 moves first.")] = 0,
     temperature: Temperature = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per answer.")] = 1024,
     template: Annotated[
         str | None,
         typer.Option(help="Prompt template.", show_default="as it was trained"),
@@ -312,10 +312,10 @@ def play(
 ) -> None:
     """Play a game against a model or a scripted player, in the terminal.
 
-    With more than two players it has all other seats. A single-player game it plays after you.
+    The opponent has all other seats, and plays single-player games after you.
     Type a move; ? lists the legal ones; Ctrl-D quits.
     You may retry an invalid move, the model may not.
-    With --json the game is printed on standard error, its result on standard output.
+    With --json the game is on standard error, its result on standard output.
 
     [bold]Examples[/]
 
@@ -354,9 +354,9 @@ def play(
             _print(console, _describe_ending(table, seat))
             theirs = opponents.play_alone()
         except EOFError:
-            console.print("\nYou have left.")
+            console.print("\nYou left.")
         except KeyboardInterrupt:
-            console.print("\nYou have left.")
+            console.print("\nYou left.")
             raise
         except (GameError, EngineError) as error:
             raise CommandError(str(error)) from error

@@ -67,7 +67,7 @@ def train(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="The same seed, the same run.", show_default=AS_CONFIGURED),
+        typer.Option(min=0, help="Equal seeds give equal runs.", show_default=AS_CONFIGURED),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="The run's name.", show_default=AS_CONFIGURED)
@@ -132,7 +132,7 @@ def tiny(
     game: Annotated[
         list[str], typer.Option(metavar="ENV_ID", help="Warm it up on this game; repeatable.")
     ] = ["TicTacToe-v0-train"],  # noqa: B006 - typer copies it
-    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same model.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal models.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Make the embedded model, warmed up on random legal games.
@@ -142,7 +142,7 @@ def tiny(
     [bold]Examples[/]
 
       unstable tiny my-model
-      unstable tiny my-model --game TicTacToe-v0-train --game Nim-v0-train --seed 1
+      unstable tiny my-model --game TicTacToe-v0-train --game Nim-v0-train
     """
     from unstable.console import show_model_progress
     from unstable.games import GameError

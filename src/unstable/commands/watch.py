@@ -35,8 +35,8 @@ def watch(
 ) -> None:
     """Show a run from its files, while it runs or after it has ended.
 
-    Keys: 1, 2, 3 or left and right for the tabs, Tab for the next panel, q to quit; the run goes
-    on. Without a terminal it is printed once.
+    Keys: 1, 2, 3 or left and right for the tabs, Tab for the next panel, q to
+    quit; the run continues. Without a terminal it is printed once.
 
     [bold]Examples[/]
 

@@ -126,7 +126,7 @@ class RunFiles:
     def __init__(self, run: Path) -> None:
         self.run = run
         if not any((run / name).exists() for name in (INTERFACE, METRICS)):
-            raise SourceError(f"{run} is no run: it has neither {INTERFACE} nor {METRICS}")
+            raise SourceError(f"{run} is not a run: it has neither {INTERFACE} nor {METRICS}")
         self._metrics, self._games = Tail(run / METRICS, run), Tail(run / GAMES, run)
         self._solved = Tail(run / EXPLOITABILITY, run)
         self._exploitability: dict[tuple[str, str], float | None] = {}

@@ -149,7 +149,7 @@ def _endpoint(name: str) -> tuple[str, str | None]:
     url = environment.get("OPENAI_BASE_URL") or (OPENAI if key else None)
     if url is None:
         raise EngineError(
-            f"{name} is neither a player of ours nor a folder; to ask for it over the network, set"
+            f"{name} is neither a built-in player nor a folder; for a model behind an endpoint, set"
             " OPENROUTER_API_KEY, or OPENAI_BASE_URL and OPENAI_API_KEY"
         )
     return url.rstrip("/"), key

@@ -535,7 +535,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name in AT_LEAST_ONE:
         number = settings.get(name)
         if number not in (None, "auto") and number < 1:
-            raise ValueError(f"{name} is {number}: it must be 1 at least")
+            raise ValueError(f"{name} is {number}: it must be at least 1")
     if settings.get("use_trainer_cache") and (
         settings.get("activation_checkpointing") or settings.get("gradient_checkpointing")
     ):

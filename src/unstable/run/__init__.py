@@ -55,7 +55,7 @@ class RunFolder:
         """Open an existing run; raise ConfigError if the folder is none."""
         folder = cls(path)
         if not (folder.path / "config.json").is_file():
-            raise ConfigError(f"{path} is no run: it has no config.json")
+            raise ConfigError(f"{path} is not a run: it has no config.json")
         return folder
 
     def write_config(self, config: RunConfig) -> None:

@@ -177,7 +177,7 @@ def _check_batches(config: RunConfig, algorithm: BaseAlgo) -> None:
         raise ConfigError('buffer.strategy: "groups" needs games.group_size of 2 or more')
     if config.mode == "turns" and config.games_per_update % size:
         raise ConfigError(
-            f"games_per_update: {config.games_per_update} games are no groups of {size}"
+            f"games_per_update: {config.games_per_update} games are not a multiple of {size}"
             " (games.group_size)"
         )
     learner = learner_arguments(config, config.model)
@@ -331,7 +331,7 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
             f"learner.algorithm: no {name!r}; there are {known}, or my_module:MyAlgorithm"
         )
     if not (isinstance(kind, type) and issubclass(kind, BaseAlgo)):
-        raise ConfigError(f"learner.algorithm: {name} is no subclass of unstable.core.BaseAlgo")
+        raise ConfigError(f"learner.algorithm: {name} is not a subclass of unstable.core.BaseAlgo")
     algorithm: BaseAlgo = _make_part(
         kind, config.learner.algorithm_options, "learner.algorithm_options"
     )

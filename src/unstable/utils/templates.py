@@ -164,7 +164,7 @@ def add_templates(templates: Mapping[str, Mapping[str, Any]]) -> None:
     for name, fields in templates.items():
         template = Template(**fields)
         if TEMPLATES.get(name, template) != template or name == "raw":
-            raise ValueError(f"templates.{name}: there is one of this name; choose another")
+            raise ValueError(f"templates.{name}: the name is taken; choose another")
         TEMPLATES[name] = template
 
 

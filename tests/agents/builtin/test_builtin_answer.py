@@ -1,10 +1,11 @@
-"""The road every provider takes: a conversation in, an answer through the output tool."""
+"""What the built-in author answers to each role."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
-from pydantic_ai import Agent, ModelRetry
-from pydantic_ai.models.function import FunctionModel
 
 from p2p.agents.builtin import answer, answer_request, requests_in
 from p2p.agents.builtin.reward import read_recipe
@@ -28,7 +29,8 @@ from p2p.agents.requests import (
     VisualRequest,
 )
 from p2p.contracts import CriterionScore, JudgeOpinion, Record, SessionAnalysis
-from p2p.inference.question import RequestRejected
+from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import AskAgain, Question, RequestRejected
 from p2p.prompts import request_block
 from p2p.training.env_spec import list_env_ids
 
@@ -53,25 +55,28 @@ def draft(**changes: object) -> CodeDraft:
     return draft
 
 
-def test_it_answers_as_a_model_through_the_output_tool() -> None:
-    agent = Agent(FunctionModel(answer), output_type=IntentProposal)
+def test_it_answers_the_request_in_a_prompt() -> None:
     block = request_block("intent_elicitor", IntentRequest(prompt="run fast", env_id=ENV))
-    assert agent.run_sync(f"Facts.\n{block}\nGo.").output == intent("run fast")
+    assert answer([f"Facts.\n{block}\nGo."], 0) == intent("run fast")
 
 
-def test_a_conversation_goes_on_to_a_simpler_reward() -> None:
-    agent = Agent(FunctionModel(answer), output_type=CodeDraft)
+def test_a_conversation_goes_on_to_a_simpler_reward(tmp_path: Path) -> None:
+    client = LLMClient("builtin", folder=tmp_path, builtin=answer)
     request = RewardRequest(prompt="run", env_id=ENV, criteria=intent().criteria)
-    first = agent.run_sync(request_block("reward_author", request))
-    fix = FixRequest(problems=("term 'tilt' was 0 at every step",))
-    second = agent.run_sync(request_block("fix", fix), message_history=first.all_messages()).output
-    recipe = read_recipe(second.code)
+    asked = Question(
+        role="reward_author", instructions="", output=CodeDraft,
+        prompt=request_block("reward_author", request),
+    )  # fmt: skip
+    first = client.ask(asked)
+    fix = request_block("fix", FixRequest(problems=("term 'tilt' was 0 at every step",)))
+    second = client.ask(replace(asked, prompt=fix, after=first.conversation))
+    recipe = read_recipe(second.value.code)
     assert recipe is not None
     assert "tilt" not in {term.name for term in recipe.terms}
     assert "forward_speed" in {term.name for term in recipe.terms}
 
 
-def test_a_revision_that_comes_back_is_followed_by_another() -> None:
+def test_a_revision_that_comes_back_is_followed_by_another(tmp_path: Path) -> None:
     scores = tuple(CriterionScore(id=c.id, score=0.3) for c in intent().criteria)
     request = ReviseRequest(
         prompt="run", env_id=ENV, criteria=intent().criteria, iteration=1, best_iteration=1,
@@ -79,17 +84,22 @@ def test_a_revision_that_comes_back_is_followed_by_another() -> None:
         failure_tags=(), diagnosis="", dynamics="", hyperparameters={"total_timesteps": 1000},
         history=(PastIteration(iteration=1, parent=None, score=0.3, final_return=0.0),),
     )  # fmt: skip
-    agent = Agent(FunctionModel(answer), output_type=RevisionProposal, retries=4)
     proposals: list[RevisionProposal] = []
 
-    @agent.output_validator
-    def three_times(proposal: RevisionProposal) -> RevisionProposal:
+    def check(proposal: RevisionProposal) -> None:
         proposals.append(proposal)
         if len(proposals) < 4:
-            raise ModelRetry("it was tried before")
-        return proposal
+            raise AskAgain("it was tried before")
 
-    agent.run_sync(request_block("revise_agent", request))
+    LLMClient("builtin", folder=tmp_path, builtin=answer).ask(
+        Question(
+            role="revise_agent",
+            instructions="",
+            output=RevisionProposal,
+            check=check,
+            prompt=request_block("revise_agent", request),
+        )
+    )
     assert len({(p.reward_code, str(p.hp_changes)) for p in proposals}) == 4
 
 
@@ -141,7 +151,7 @@ def test_a_judge_that_forgets_a_criterion_is_not_approved() -> None:
 
 def test_it_says_that_it_cannot_see() -> None:
     request = VisualRequest(prompt="", env_id=ENV, criteria=(), camera="", seconds=1, frames=1)
-    with pytest.raises(RequestRejected, match="cannot see"):
+    with pytest.raises(RequestRejected, match="has no vision"):
         ask("visual_judge", request)
 
 

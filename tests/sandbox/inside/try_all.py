@@ -96,7 +96,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     tools = dict(
         c=c, raw=raw, libc=libc, Refused=Refused, ctypes=ctypes, errno=errno, fcntl=fcntl, gc=gc,
         mmap=mmap, os=os, resource=resource, signal=signal, socket=socket, sys=sys,
-        threading=threading, **payload["victims"],
+        threading=threading, **{**payload["victims"], **_server(payload["victims"]["parent"])},
     )  # fmt: skip
     descriptors = _descriptors()
     for kind, source in payload["kinds"].items():
@@ -112,6 +112,11 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         for left in _descriptors() - descriptors:
             os.close(left)
         send(json.dumps({kind: outcomes}).encode())
+
+
+def _server(parent: int) -> dict[str, int]:
+    """What has forked this process is a victim like the process that asked for it."""
+    return {"parent": os.getppid(), "parent_group": os.getppid()} if os.getppid() != parent else {}
 
 
 def _descriptors() -> set[int]:

@@ -86,7 +86,7 @@ function Judged({ found }: { found: BenchmarkCase }) {
       <Facts
         of={[
           ["Score", score(found.score)],
-          ["Held-out seeds", score(found.confirmed_score)],
+          ["Unseen episodes", score(found.confirmed_score)],
           ["Iterations", String(found.iterations)],
           ["Time", duration(found.minutes * 60)],
           ...(asked ? ([["Model calls", String(found.model_calls)], ["Tokens", number(found.tokens)], ["Cost", dollars(found.cost_usd)]] as const) : []),

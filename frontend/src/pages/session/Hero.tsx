@@ -74,7 +74,7 @@ function Verdict({ session, best }: { session: SessionDetail; best: Iteration | 
             <Meter value={best.intent_score} label="Score" tone={tone} />
             <span className="small-text muted">
               score of iteration {best.iteration}
-              {hard.length > 0 && `; ${met.length} of ${hard.length} hard criteria met`}
+              {hard.length > 0 && `; ${met.length} of ${hard.length} required criteria met`}
             </span>
           </span>
         </div>

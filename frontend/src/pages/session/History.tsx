@@ -15,7 +15,7 @@ export function ScoreChart({ iterations }: { iterations: readonly Iteration[] })
     const spread = iterations.map((each) => each.score_std ?? null);
     const drawn: Line[] = [{ label: "score", values: scores, ...spreadBand(scores, spread), colour: 1, points: true }];
     if (iterations.some((each) => each.confirmed_score != null)) {
-      drawn.push({ label: "on held-out seeds", values: iterations.map((each) => each.confirmed_score ?? null), colour: 2, points: true });
+      drawn.push({ label: "on unseen episodes", values: iterations.map((each) => each.confirmed_score ?? null), colour: 2, points: true });
     }
     return drawn;
   }, [iterations]);

@@ -14,7 +14,7 @@ export function Judgment({ session, current }: { session: SessionDetail; current
       <Facts
         of={[
           ["Score", `${score(current.intent_score)}${current.score_std != null ? ` ± ${score(current.score_std)}` : ""}`],
-          ...optional("Held-out seeds", current.confirmed_score),
+          ...optional("Unseen episodes", current.confirmed_score),
           ...optional("Your score", current.steering?.score),
           ...optional("Judge agreement", current.agreement),
           ...optional("Confidence", current.confidence),

@@ -6,6 +6,7 @@ import { labelsQuery, sessionQuery } from "../../api/queries";
 import type { LabelRequest, Labels } from "../../api/types";
 import { number } from "../../lib/format";
 import { Card, Empty, NotYet, PageHeading, Problem } from "../../ui/basics";
+import { DrawnVideo } from "../../ui/Video";
 
 const NAME = "p2p-annotator";
 
@@ -71,7 +72,7 @@ function Scoring({ url, disabled, onScore }: { url: string; disabled: boolean; o
         if (score !== null) onScore(score, note);
       }}
     >
-      <video src={url} className="labelled" controls autoPlay loop muted playsInline aria-label="Video to score" />
+      <DrawnVideo src={url} className="labelled" controls autoPlay loop aria-label="Video to score" />
       <div className="field">
         <span className="row spread">
           <label htmlFor="label-score">How well does it do what the prompt asks?</label>

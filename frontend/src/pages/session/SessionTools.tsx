@@ -143,7 +143,7 @@ function Analysis({ session }: { session: SessionDetail }) {
         <label className="field">
           At most, in USD
           <input type="number" min={0} step="any" value={budget} onChange={(event) => setBudget(event.target.value)} />
-          <small>{Number(budget) > 0 ? `a model may cost up to ${dollars(Number(budget))}; the built-in author costs nothing` : "asks nobody who costs something"}</small>
+          <small>{Number(budget) > 0 ? `a model may cost up to ${dollars(Number(budget))}; the built-in author costs nothing` : "only models that cost nothing"}</small>
         </label>
         <button type="submit" className="button" disabled={analyze.isPending}>
           {analyze.isPending ? "Analyzing …" : session.analysis ? "Analyze again" : "Analyze"}

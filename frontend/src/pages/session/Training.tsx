@@ -75,7 +75,7 @@ function Charts({ configs, drawing, other }: { configs: readonly AggregatedMetri
   const evaluated = useMemo(() => (timed ? evaluations.x.map((second) => second / divisor) : evaluations.x), [evaluations, timed, divisor]);
   const xLabel = timed ? `training time (${unit})` : "environment steps";
   const shared = { xLabel, height: 240, group: "training" };
-  if (untimed) return <Empty title="No times">These runs did not write down how long they trained.</Empty>;
+  if (untimed) return <Empty title="No times">These runs recorded no times.</Empty>;
   return (
     <div className="charts">
       {MAIN.map(({ name, title }) => (

@@ -40,7 +40,7 @@ export function AdvancedSettings({ request, onChange, settings, onSettings }: Se
           <NumberField label="Hyperparameter configs" placeholder="1" min={1} max={100} value={request.configs} onChange={(value) => onChange({ configs: value })} />
           <NumberField label="Score per hard criterion" placeholder="0.8" min={0.01} max={1} step="any" value={request.pass_threshold} onChange={(value) => onChange({ pass_threshold: value })} />
           <NumberField label="Judged episodes per run" placeholder="8" min={1} max={100} value={request.judge_episodes} onChange={(value) => onChange({ judge_episodes: value })} />
-          <NumberField label="Held-out seeds of a confirmation" placeholder="16" min={1} max={1000} value={request.confirm_episodes} onChange={(value) => onChange({ confirm_episodes: value })} />
+          <NumberField label="Unseen episodes for a pass" placeholder="16" min={1} max={1000} value={request.confirm_episodes} onChange={(value) => onChange({ confirm_episodes: value })} />
           <NumberField label="Cores per training run" placeholder="chosen" min={0} max={4096} value={request.cores_per_run} onChange={(value) => onChange({ cores_per_run: value })} />
           <label className="field">
             Thinking effort

@@ -1,14 +1,13 @@
 """Every agent's role without a language model, from a grammar of motion.
 
-`answer` is a pydantic-ai function model: it reads the request block that every prompt carries and
-answers through the output tool, as any provider does.
+`answer` reads the request block that every prompt carries, as a provider does.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,47 +22,17 @@ from p2p.agents.requests import (
 from p2p.contracts import Record
 from p2p.inference.question import RequestRejected
 
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelResponse
-    from pydantic_ai.models.function import AgentInfo
-
 __all__ = ["answer", "answer_request"]
 
 _BLOCK = re.compile(r'<request role="(\w+)">\s*(.*?)\s*</request>', re.DOTALL)
 
 
-def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Answer the last request of a conversation.
+def answer(texts: Sequence[str], refusals: int) -> Record:
+    """Answer the last request of a conversation, after so many answers to it that would not do.
 
     Raises RequestRejected where there is none, or where no rule can answer its role.
     """
-    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-
-    texts, refusals = _conversation(messages)
-    reply = answer_request(requests_in(texts), refusals)
-    text = reply.model_dump_json()
-    if info.output_tools:
-        return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, text)])
-    return ModelResponse(parts=[TextPart(text)])
-
-
-def _conversation(messages: Sequence[ModelMessage]) -> tuple[list[str], int]:
-    """What was asked, in its order, and how often the answer to the last was sent back."""
-    from pydantic_ai.messages import ModelRequest, UserPromptPart
-
-    texts: list[str] = []
-    refusals = 0
-    for message in messages:
-        if not isinstance(message, ModelRequest):
-            # It never calls other tools: what was answered and is asked on was refused.
-            refusals += 1
-            continue
-        for part in message.parts:
-            if isinstance(part, UserPromptPart):
-                content = [part.content] if isinstance(part.content, str) else part.content
-                texts += [piece for piece in content if isinstance(piece, str)]
-                refusals = 0
-    return texts, refusals
+    return answer_request(requests_in(texts), refusals)
 
 
 def requests_in(texts: Sequence[str]) -> list[tuple[str, Record]]:

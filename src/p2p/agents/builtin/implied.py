@@ -34,7 +34,7 @@ STRIDES_PER_SECOND, NOISE, TREMBLING = 4.0, 0.2, 0.6
 """A joint turns back twice in a stride, which gives the share of the joints that turn back from one
 step to the next in a gait. A galloping HalfCheetah has 0.35, of 0.6 that it may have."""
 
-UNASKED = "nobody asked for it: it is only better with it"
+UNASKED = "not asked for"
 _posture = partial(Row, category="posture", weight=0.3)
 
 

@@ -130,7 +130,7 @@ MEASURED, SEEN = 0.7, 0.3
 def cannot_see(_: VisualRequest) -> NoReturn:
     """Raises RequestRejected: rules do not look at pictures."""
     raise RequestRejected(
-        "the built-in author cannot see: name a vision model for the visual judge, or none"
+        "the built-in author has no vision: name a vision model for the visual judge, or none"
     )
 
 

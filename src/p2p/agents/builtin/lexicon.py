@@ -134,6 +134,9 @@ _forms, CLAUSES = load_words(_Forms, "forms"), load_words(_Clauses, "clauses")
 
 
 def _spell_out(pattern: str) -> Iterator[str]:
+    if "{" not in pattern and "<" not in pattern:
+        yield pattern
+        return
     if nested := re.search(r"\{[^}]*<[^}]*\}", pattern):
         for choice in nested[0][1:-1].split("|"):
             yield from _spell_out(pattern.replace(nested[0], choice, 1))
@@ -251,9 +254,10 @@ _PHRASES: Mapping[str, Entry] = {
     **_entries("carry", {"carry": _modifiers.others["carry"]}),
     **_entries("filler", {"": _fillers.phrases}),
 }
-_REMARK_PHRASES = {**_PHRASES, **_entries("comparative", _modifiers.comparatives)}
-VOCABULARY = frozenset(word for phrase in (*_REMARK_PHRASES, *SIMILES) for word in phrase.split())
-LONGEST_PHRASE = max(len(phrase.split()) for phrase in _REMARK_PHRASES)
+_COMPARATIVES = _entries("comparative", _modifiers.comparatives)
+_REMARK_PHRASES = {**_PHRASES, **_COMPARATIVES}
+VOCABULARY = frozenset(" ".join((*_REMARK_PHRASES, *SIMILES)).split())
+LONGEST_PHRASE = 1 + max(phrase.count(" ") for phrase in _REMARK_PHRASES)
 
 
 def lemmas(word: str) -> Iterator[str]:
@@ -289,14 +293,13 @@ def canonical(word: str) -> str:
 _WHOLE = STOP_WORDS | {*_REMARK_PHRASES, *LIMBS, *SIDES, *DEGREES, *OWNERS, *TIMES}
 
 
-def _with_base_forms(phrases: Mapping[str, Entry]) -> dict[str, Entry]:
-    bases = {" ".join(map(canonical, phrase.split())): entry for phrase, entry in phrases.items()}
-    return {**bases, **phrases}
+def _base_forms(phrases: Mapping[str, Entry]) -> dict[str, Entry]:
+    return {" ".join(map(canonical, phrase.split())): entry for phrase, entry in phrases.items()}
 
 
 def _words_of(*phrases: Iterable[str]) -> frozenset[str]:
-    return frozenset(word for each in phrases for text in each
-                     for word in re.findall(r"[a-z]{2,}(?:-[a-z]+)*", text))  # fmt: skip
+    text = "\n".join("\n".join(each) for each in phrases)
+    return frozenset(re.findall(r"[a-z]{2,}(?:-[a-z]+)*", text))
 
 
 WORDS = _words_of(
@@ -307,9 +310,10 @@ WORDS = _words_of(
     (re.sub(r"\\[a-zA-Z]", " ", text) for text in (SEQUENCE, *_forms.patterns.values())),
 )  # fmt: skip
 """Every word that stands in a table; a word that does not may be a slip of one."""
-LEXICON: Mapping[str, Entry] = _with_base_forms(_PHRASES)
+_BASES = _base_forms(_PHRASES)
+LEXICON: Mapping[str, Entry] = {**_BASES, **_PHRASES}
 """What each phrase says."""
-REMARKS: Mapping[str, Entry] = _with_base_forms(_REMARK_PHRASES)
+REMARKS: Mapping[str, Entry] = {**_BASES, **_base_forms(_COMPARATIVES), **_REMARK_PHRASES}
 """With comparatives."""
 MANNERS: Mapping[str, str] = by_phrase(_motions.manners)
 """What each of these phrases says beyond its motion; empty: what nothing measures."""

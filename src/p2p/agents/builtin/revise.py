@@ -269,13 +269,13 @@ LONGER = "train_longer"
 RULES: tuple[Rule, ...] = (
     Rule(
         "simplify",
-        "a simpler reward, because nothing could be trained",
+        "a simpler reward: no run could be trained",
         lambda case: not case.request.trained,
         (Try("style", 0.0, (_SLOWER_LEARNING,)), Try("costs", 0.5, (_SLOWER_LEARNING,))),
     ),
     Rule(
         "repeat",
-        "much the same again, because nobody could judge it",
+        "the same again: no judge could score it",
         lambda case: case.request.trained and case.request.score is None,
         tuple(_again(factor) for factor in islice(_steps_away(_NUDGE), _DISTANCES)),
     ),
@@ -330,7 +330,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "fewer_terms",
-        "fewer terms, because nothing has helped for long",
+        "fewer terms: no change has helped for long",
         lambda case: bool(case.request.stagnation),
         (Try("style", 0.0),),
     ),
@@ -344,8 +344,8 @@ REWRITE = Rule(
 VARY, REMARKS = "vary", "remarks"
 REASONS = {
     **{rule.name: rule.why for rule in (REWRITE, *RULES)},
-    VARY: "other weights, because the rules are used up",
-    REMARKS: "as the person said",
+    VARY: "other weights: every rule has been tried",
+    REMARKS: "as the user said",
 }
 
 
@@ -521,7 +521,7 @@ def _in_words(case: RevisionCase, chosen: Candidate, followed: Followed) -> str:
 def _diagnosis(case: RevisionCase) -> str:
     request = case.request
     if request.training_error:
-        problem = "Nobody could judge it" if request.trained else "Nothing could be trained"
+        problem = "No judge could score it" if request.trained else "No run could be trained"
         return f"{problem}: {request.training_error}"
     if not case.unmet:
         return request.diagnosis or "Every criterion is met."

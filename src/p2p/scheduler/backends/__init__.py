@@ -141,11 +141,11 @@ def read_secrets(names: Iterable[str]) -> dict[str, str]:
 
 
 def describe_node(node: NodeConfig, machine: Mapping[str, Any]) -> str:
-    """A machine in a line; raises BackendError if it has less than the node is said to have."""
+    """A machine in a line; raises BackendError if it has less than the node is registered with."""
     line = f"{machine['cores']} cores, {machine['gpus']} GPUs, Python {machine['python']}"
     if machine["cores"] < node.cores or machine["gpus"] < node.gpus:
         raise BackendError(
-            f"node {node.node_id} is said to have {node.cores} cores and {node.gpus} GPUs; "
+            f"node {node.node_id} is registered with {node.cores} cores and {node.gpus} GPUs; "
             f"{machine['name']} has {line}. Add it again with those"
         )
     return f"{machine['name']}: {line}"

@@ -103,7 +103,7 @@ class RayBackend(Backend):
             return end
         if folder.read_claim() is None:
             return await self._begin(launch, folder)
-        reason = "whoever was to start it died"
+        reason = "the process that was to start it died"
         try:
             status = RunStatus(**await self._call(launch, "status"))
             if status.state != "absent":
@@ -204,7 +204,7 @@ class RayBackend(Backend):
         line = f"{has['nodes']} nodes, {has['cores']} cores, {has['gpus']} GPUs"
         if has["cores"] < self.node.cores or has["gpus"] < self.node.gpus:
             # No error: some clusters grow when there is work.
-            line += f" now, and is said to have {self.node.cores} cores, {self.node.gpus} GPUs"
+            line += f" now, but is registered with {self.node.cores} cores, {self.node.gpus} GPUs"
         return f"Ray {has['version']} at {self.node.address}: {line}"
 
     async def close(self) -> None:

@@ -236,7 +236,7 @@ class SLURMBackend(Backend):
             begun = folder.read_process() is not None
             return RunStatus(
                 "running" if begun else "waiting",
-                message="its job is over; waiting for its last word",
+                message="its job has ended; waiting for its exit record",
             )
         # Nothing that starts late gets in any more.
         if (claim := folder.take_claim(gone=True)) is not None:

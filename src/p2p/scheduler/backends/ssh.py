@@ -137,7 +137,7 @@ class SSHBackend(Backend):
                 raise
             return RunStatus(
                 "lost",
-                message=f"no word for {silence:.0f} s, longer than its lease lasts: {error}",
+                message=f"no answer for {silence:.0f} s, longer than its lease lasts: {error}",
             )
         self._answered[launch.launch_id] = self._asked_at
         return status
@@ -224,7 +224,7 @@ class SSHBackend(Backend):
                 raise self._error(f"{operation} failed there: {answer['error']}")
             return answer["result"]
         except (ValueError, TypeError, KeyError) as error:
-            raise self._error(f"its answer makes no sense ({error}); is it ours?") from error
+            raise self._error(f"its answer cannot be read ({error})") from error
 
     async def _install(self) -> None:
         """Bring our package there, once for each version."""
@@ -326,7 +326,7 @@ class SSHBackend(Backend):
 
     def _connection_error(self, reason: str) -> BackendError:
         return self._error(
-            f"the connection broke ({reason}); its runs go on, and are found again when it is back"
+            f"the connection broke ({reason}); its runs continue, and are adopted when it is back"
         )
 
     @property
@@ -348,7 +348,7 @@ class SSHBackend(Backend):
             )
         if "Permission denied" in complaint:
             return self._error(
-                f"it lets nobody in with our key ({last}); set `user` and `key_file` of the node, "
+                f"it refuses our key ({last}); set `user` and `key_file` of the node, "
                 "or add the key to the agent and to authorized_keys there"
             )
         if _UNREACHED.search(complaint):

@@ -166,7 +166,7 @@ def replace_warp_rename() -> None:
     from warp._src import build
 
     if not hasattr(build, "safe_rename"):  # Warp has no public name for it
-        raise ConfigurationError(f"Warp {warp.__version__} is not one that engines are made for")
+        raise ConfigurationError(f"Warp {warp.__version__} is not supported")
 
     def copy(source: str, target: str, *_: object) -> None:
         Path(target).mkdir(parents=True, exist_ok=True)

@@ -89,6 +89,7 @@ class Surroundings:
         readable: tuple[Path, ...] = (),
         import_paths: tuple[Path, ...] | None = None,
         env: Mapping[str, str] | None = None,
+        warm: tuple[str, ...] = (),
     ) -> Sandbox:
         """The sandbox of work that may use so much, with what the engine takes on top.
 
@@ -102,6 +103,7 @@ class Surroundings:
             readable=(*readable, *self.readable),
             import_paths=own_folders() if import_paths is None else import_paths,
             env={**(env or {}), **self.env},
+            warm=warm,
             gpu=self.gpu,
             memory_bytes=memory_bytes + self.memory_bytes,
             address_bytes=LIBRARIES_BYTES,

@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from p2p.config import EnvOptions
 
 
+TRIALS = (
+    "p2p.agents.returns_worker",
+    "p2p.training.reward_check",
+    "p2p.agents.judge_worker",
+    "p2p.training.scripted",
+    "p2p.training.vec_env",
+    "gymnasium.envs.mujoco",
+)
+"""What trials of rewards and judges import: they find it imported (`Sandbox.warm`)."""
+
+
 class UnknownEnvironmentError(ValueError):
     """No environment is registered under this id; the message names near matches, or the reason."""
 

@@ -216,7 +216,7 @@ def _keep(left: Path, names: list[str], kept: Path) -> str:
     for name in names[:MAX_FILES]:
         place = Path(name)
         if place.is_absolute() or ".." in place.parts:
-            raise UntrustedResultError(f"{name!r} is no path below source/")
+            raise UntrustedResultError(f"{name!r} is not a path below source/")
         target = kept / "source" / place
         target.parent.mkdir(parents=True, exist_ok=True)
         copy_result(left / "source" / place.parent, place.name, target, MAX_BYTES - total)

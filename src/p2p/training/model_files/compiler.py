@@ -139,7 +139,7 @@ def read_compiled(main: Path) -> mujoco.MjModel:
         return mujoco.MjModel.from_binary_path(str(main))
     except ValueError as error:
         raise ModelFileError(
-            f"{main.name} is no compiled model of MuJoCo {mujoco.__version__} "
+            f"{main.name} is not a compiled model of MuJoCo {mujoco.__version__} "
             f"({_one_line(error)}): give the XML that it was made from"
         ) from None
 
@@ -179,7 +179,7 @@ def check_model(model: mujoco.MjModel, main: Path) -> None:
     for name in filter(str.islower, dir(model)):
         values = getattr(model, name)
         if isinstance(values, np.ndarray) and values.dtype.kind == "f" and np.isnan(values).any():
-            raise ModelFileError(f"{main.name}: {name} has what is no number (NaN): correct it")
+            raise ModelFileError(f"{main.name}: {name} has NaN: correct it")
     if not 1e-5 <= model.opt.timestep <= 0.1:
         raise ModelFileError(
             f"{main.name}: its time step is {model.opt.timestep:g} s; use 0.0005 to 0.01 in "

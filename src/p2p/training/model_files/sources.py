@@ -152,7 +152,7 @@ class _Collector:
             )
         if path.suffix.lower() not in (*ASSET_SUFFIXES, ".mjb"):
             raise ModelFileError(
-                f"{named!r} is no file of a model; known are {', '.join(ASSET_SUFFIXES)}"
+                f"{named!r} is not a file of a model; known: {', '.join(ASSET_SUFFIXES)}"
             )
         try:
             self.bytes += path.stat().st_size
@@ -193,14 +193,14 @@ class _Collector:
             text = data.decode().strip("\0\ufeff \r\n\t")
         except UnicodeDecodeError as error:
             raise ModelFileError(
-                f"{file} is no UTF-8 text (byte {error.start}): save it as UTF-8"
+                f"{file} is not UTF-8 text (byte {error.start}): save it as UTF-8"
             ) from None
         if re.search(r"<!(DOCTYPE|ENTITY)", text):
             raise ModelFileError(f"{file}: document types and entities are not read: take them out")
         try:
             return ET.fromstring(text)  # noqa: S314 - no entities, bounded size, in the sandbox
         except ET.ParseError as error:
-            raise ModelFileError(f"{file} is no XML: {error}") from None
+            raise ModelFileError(f"{file} is not XML: {error}") from None
 
 
 def _plain(value: str, file: Path) -> str:

@@ -44,7 +44,7 @@ def folder_of(env_id: str) -> Path:
     """Where a model's files are, or would be; ConfigurationError for what is no id of one."""
     match = _ID.fullmatch(env_id)
     if match is None:
-        raise ConfigurationError(f"{env_id!r} is no id of a model: robots/NAME-DIGEST")
+        raise ConfigurationError(f"{env_id!r} is not the id of a model (robots/NAME-DIGEST)")
     return get_settings().models_dir / f"{match[1]}-{match[2]}"
 
 

@@ -79,9 +79,9 @@ def read_options(path: Path) -> RobotOptions:
     except FileNotFoundError:
         return RobotOptions()
     except tomllib.TOMLDecodeError as error:
-        raise ModelFileError(f"{path.name} is no TOML: {error}") from None
+        raise ModelFileError(f"{path.name} is not TOML: {error}") from None
     except UnicodeDecodeError:
-        raise ModelFileError(f"{path.name} is no UTF-8 text: save it as UTF-8") from None
+        raise ModelFileError(f"{path.name} is not UTF-8 text: save it as UTF-8") from None
     except ValueError as error:
         known = list(RobotOptions.model_fields)
         raise ModelFileError(f"{path.name}: {describe_errors(error, known=known)}") from None
