@@ -85,8 +85,9 @@ class CriteriaBuilder:
     sideways: bool = False
     """Whether it goes to a side of the world, so that forward is off its line."""
     tumbling: bool = False
-    swaying: bool = False
     """Whether it is to turn over or lie: then being upside down is no fall."""
+    swaying: bool = False
+    """Whether it is to sway: then nothing asks it to stand still."""
     settling: bool = False
     """Whether it is to end up on one side: then turning over is only how it gets there."""
     speed: float | None = None

@@ -195,7 +195,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         builder.turning = bool(motions & {"turn", "spin", "roll"})
         builder.tumbling = bool(motions & TUMBLING)
         builder.rising = builder.rising or bool(motions & {*RISING, "upright", "stable"})
-        builder.swaying = "sway" in motions
+        builder.swaying = bool(motions & {"sway", "wobbly"})
         builder.settling = bool(motions & {"on_back", "on_front"})
         speeds = (goal.stated("m/s") for goal in part if goal.motion in ("go", "run", "crawl"))
         builder.speed = next((speed for speed in speeds if speed), None)
