@@ -391,7 +391,7 @@ def find_kernel(spec: EnvSpec) -> type[Kernel] | str:
 
     if spec.additional_wrappers:
         return "it has wrappers of its own"
-    entry = spec.entry_point
+    entry: object = spec.entry_point
     if isinstance(entry, str):
         if kernel := KERNELS.get(entry.removeprefix("gymnasium.envs.mujoco.")):
             return kernel
