@@ -254,11 +254,15 @@ def check_environment(env_id: str) -> str:
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
     from p2p.training.envs.registry import registered
     from p2p.training.model_files.adoption import adopt
+    from p2p.training.model_files.facts import read_facts
     from p2p.training.model_files.store import is_model_file
 
     with reject_argument("--env", UnknownEnvironmentError, ConfigurationError):
         if is_model_file(env_id):
-            return adopt(env_id)
+            adopted = adopt(env_id)
+            for doubt in read_facts(adopted).doubts:
+                err.print(f"doubtful: {doubt}", markup=False)
+            return adopted
         if not is_engine(engine := engine_of(env_id)):
             registered(env_id, list_env_ids())
         elif env_id not in engine_environments(engine):

@@ -70,7 +70,6 @@ def envs(
       p2p envs my_package.envs:MyRobot-v0 --json
     """
     from p2p.training.env_spec import get_env_spec, list_env_ids
-    from p2p.training.model_files.store import is_model
 
     if env_id is not None:
         spec = _read_spec(env_id)
@@ -80,8 +79,7 @@ def envs(
             print_json(spec.model_dump(mode="json"))
         else:
             _print_spec(spec)
-            if is_model(spec.env_id):
-                _print_model(spec.env_id)
+            _print_kind(spec)
         return
     if write:
         raise UsageError("--write: name a model file, as in: p2p envs my_robot.xml --write")
@@ -178,6 +176,21 @@ def _list_engine(engine: str, *, as_json: bool) -> None:
         out.print(f"not installed yet: p2p engines install {engine}")
     else:
         out.print("p2p envs ID describes one; the first time, the engine starts for it")
+
+
+def _print_kind(spec: EnvSpec) -> None:
+    """What goes for a model file, or how fast another environment is stepped."""
+    from p2p.training.model_files.store import is_model
+    from p2p.training.vec_env import why_slow
+
+    if is_model(spec.env_id):
+        _print_model(spec.env_id)
+        return
+    if spec.engine != "mujoco":
+        return
+    reason = why_slow(spec.env_id)
+    how = f"in a Python loop, for {reason}" if reason else "in C++, many at a time"
+    out.print(f"stepped {how}", markup=False)
 
 
 def _print_spec(spec: EnvSpec) -> None:

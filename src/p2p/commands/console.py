@@ -53,7 +53,7 @@ UnsafeFlag = Annotated[
         count=True,
         show_default=False,
         callback=_take_unsafe_local,
-        help="Where the kernel has no sandbox, run rewards with your permissions.",
+        help="Run rewards unsandboxed where none works.",
     ),
 ]
 EXIT_INTERRUPTED = 130

@@ -203,7 +203,8 @@ def _environment(sandbox: Sandbox, interpreter: Interpreter) -> dict[str, str]:
 
 
 def _is_warm(sandbox: Sandbox) -> bool:
-    return bool(sandbox.warm) and sandbox.python is None and not (sandbox.gpu or is_unsafe_local())
+    usual = sandbox.python is None and not sandbox.gpu and not is_unsafe_local()
+    return bool(sandbox.warm) and usual and hasattr(os, "pidfd_open")
 
 
 def _spawn(sandbox: Sandbox, lines_in: int) -> Child:
