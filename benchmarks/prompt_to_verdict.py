@@ -15,6 +15,8 @@ written, which therefore comes first.
 CPU time is read off /proc for each process of the tree, 20 times a second, and put to the phase
 that the session's events say; drawing and the trainer are known by their commands. With --write,
 rows are kept as they end and an interrupted benchmark resumes where it stopped.
+
+--drawing measures pictures alone, in CPU milliseconds each: both trees draw the same episode.
 """
 
 from __future__ import annotations
@@ -332,6 +334,47 @@ def film(model: Any, env_id: str, path: Path) -> None:
     env.close()
 
 
+DRAWN = ("HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "Reacher-v5")
+DRAW = """
+import sys
+from pathlib import Path
+from p2p.training.video.rendering import RenderJob, RenderProcess
+job = RenderJob(env_id=sys.argv[1], trajectory=Path(sys.argv[2]), output=Path(sys.argv[3]),
+                max_frames=200)
+[outcome] = RenderProcess([job], 600.0).wait()
+assert outcome.ok, outcome
+print(outcome.frames, outcome.seconds)
+"""
+
+
+def drawing_table(before: str) -> str:
+    """CPU milliseconds for each picture of a video."""
+    from p2p.config import TrainConfig
+    from p2p.training.evaluation import record_episodes
+
+    sources = {"before": before, "after": str(Path(__file__).resolve().parents[1] / "src")}
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        for env_id in DRAWN:
+            config = TrainConfig(env_id=env_id, max_episode_steps=200)
+            if env_id in ("Hopper-v5", "Ant-v5", "Humanoid-v5"):
+                config = config.with_updates(terminate_when_unhealthy=False)
+            file, least = Path(name) / f"{env_id}.npz", dict.fromkeys(sources, float("inf"))
+            record_episodes(config, "random", episodes=1, seed=1)[0].save(file)
+            for number in range(3):
+                for who, source in sources.items():
+                    output = str(Path(name) / f"{env_id}_{who}_{number}.mp4")
+                    done = subprocess.run(
+                        [sys.executable, "-P", "-c", DRAW, env_id, str(file), output],
+                        env={**os.environ, **ONE_THREAD, "PYTHONPATH": source},
+                        stdout=subprocess.PIPE, text=True, check=True,
+                    )  # fmt: skip
+                    frames, seconds = map(float, done.stdout.split())
+                    least[who] = min(least[who], 1e3 * seconds / frames)
+            rows.append([env_id, *(f"{least[who]:.1f}" for who in sources)])
+    return table(["CPU ms for a picture of 640 x 480", *sources], rows)
+
+
 def job_of(run: dict[str, Any]) -> Job:
     return run["contender"], run["prompt"], run["env_id"]
 
@@ -373,10 +416,29 @@ def main() -> None:
     parser.add_argument("--before", help="the folder src of the tree to compare with")
     parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS)
     parser.add_argument("--prompts", type=int, default=len(PROMPTS), help="only the first N")
+    parser.add_argument("--drawing", action="store_true", help="only the cost of pictures")
     parser.add_argument("--train", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
         train(Path(options.train))
+        return
+    if options.drawing:
+        if not options.before:
+            raise SystemExit("--drawing compares with --before SRC")
+        text = drawing_table(str(Path(options.before).resolve()))
+        print(text)
+        if options.write:
+            notes = [
+                "# What a picture costs",
+                "",
+                (
+                    "`prompt_to_verdict.py --drawing`: of a video of"
+                    " 200, encoding included, the start of the process not; the least of three."
+                ),
+            ]
+            (Path(__file__).parent / "results" / "drawing.md").write_text(
+                "\n".join([*notes, "", text, ""])
+            )
         return
     if options.one:
         contender, prompt, env_id = json.loads(options.one)

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from p2p.sandbox import Sandbox, layers, set_unsafe_local, start
+from p2p.training.envs.registry import TRIALS
 
 RESULTS = Path(__file__).parent / "results" / "sandbox_startup.md"
 GOAL_MS = 150.0
@@ -26,26 +27,35 @@ def bare_seconds() -> float:
     return time.perf_counter() - begin
 
 
-def sandboxed_seconds(folder: Path, *, unsafe_local: bool) -> float:
+def sandboxed_seconds(
+    folder: Path, *, unsafe_local: bool = False, module: str = "noop", warm: tuple[str, ...] = ()
+) -> float:
     begin = time.perf_counter()
-    sandbox = Sandbox(folder=folder, import_paths=(folder,))
+    sandbox = Sandbox(folder=folder, import_paths=(folder,), warm=warm)
     set_unsafe_local(unsafe_local)
-    with start("noop", {}, sandbox) as process:
+    with start(module, {}, sandbox) as process:
         ended = process.wait()
     assert ended.ok, ended
     return time.perf_counter() - begin
 
 
 def measure(starts: int) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {"bare": [], "sandboxed": [], "unsafe": []}
+    found: dict[str, list[float]] = {
+        "bare": [], "sandboxed": [], "unsafe": [], "trial": [], "forked": []
+    }  # fmt: skip
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "noop.py").write_text("def main(payload, send):\n    pass\n")
-        sandboxed_seconds(folder, unsafe_local=False)  # writes caches
+        imports = "".join(f"import {module}\n" for module in TRIALS)
+        (folder / "trial.py").write_text(f"{imports}def main(payload, send):\n    pass\n")
+        for warm in ((), TRIALS):
+            sandboxed_seconds(folder, module="trial", warm=warm)  # writes caches, starts the server
         for _ in range(starts):
             found["bare"].append(bare_seconds())
-            found["sandboxed"].append(sandboxed_seconds(folder, unsafe_local=False))
+            found["sandboxed"].append(sandboxed_seconds(folder))
             found["unsafe"].append(sandboxed_seconds(folder, unsafe_local=True))
+            found["trial"].append(sandboxed_seconds(folder, module="trial"))
+            found["forked"].append(sandboxed_seconds(folder, module="trial", warm=TRIALS))
     return found
 
 
@@ -69,6 +79,8 @@ def report(found: dict[str, list[float]], starts: int) -> str:
         row("bare `python -c pass`", "bare"),
         row("sandboxed no-op", "sandboxed"),
         row("the same with `unsafe_local`", "unsafe"),
+        row("sandboxed, with what trials of rewards and judges import", "trial"),
+        row("the same forked, as trials are", "forked"),
         "",
         f"The sandbox costs {over:.1f} ms over a bare interpreter (goal: under {GOAL_MS:g} ms).",
     ]

@@ -17,17 +17,19 @@ import re
 import shlex
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from pydantic import AfterValidator, AliasChoices, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+)
 
 from p2p.files import holds_data, open_data
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydantic_settings import PydanticBaseSettingsSource
 
 _BENCHMARK_CASE = re.compile(r"(bm_(?:\d{8}_\d{6}_)?[0-9a-f]+)_(case\d+)")
 _logger = logging.getLogger(__name__)
@@ -35,27 +37,10 @@ _logger = logging.getLogger(__name__)
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
-class _Variables(EnvSettingsSource):
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return {name.lower(): v for name, v in {**file_variables(), **os.environ}.items()}
+class Settings(BaseModel):
+    """Settings of this process, by the names of their variables."""
 
-
-class Settings(BaseSettings):
-    """Settings of this process; an environment variable counts more than a file."""
-
-    model_config = SettingsConfigDict(extra="ignore", frozen=True)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """See BaseSettings."""
-        return init_settings, _Variables(settings_cls)
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     runs_dir: AbsolutePath = Field(
         default=Path("runs"),
@@ -144,15 +129,16 @@ FROM_ANY_FOLDER = frozenset(
     | {name.upper() for name in Settings.model_fields if name.endswith("_api_key")}
 )
 """What the `.env` of the current folder may say."""
-_NAMES = frozenset(
-    str(alias).upper()
+_VARIABLES = {
+    alias.upper(): alias
     for name, field in Settings.model_fields.items()
     for alias in (
-        field.validation_alias.choices
+        [str(each) for each in field.validation_alias.choices]
         if isinstance(field.validation_alias, AliasChoices)
-        else [field.validation_alias or name]
+        else [str(field.validation_alias or name)]
     )
-)
+}
+"""Every variable, with the name by which its setting takes it."""
 MAX_ENV_BYTES = 1 << 16
 
 
@@ -175,7 +161,7 @@ def file_variables() -> dict[str, str]:
     if named and not Path(named).expanduser().is_file():
         _logger.warning("P2P_ENV_FILE: there is no file %r", named)
     if ignored := sorted(
-        (variables.keys() - kept.keys()) & _NAMES - own.keys() - os.environ.keys()
+        (variables.keys() - kept.keys()) & _VARIABLES.keys() - own.keys() - os.environ.keys()
     ):
         _logger.warning(
             "%r: %s ignored: the file of a folder gives keys and models only; move it to %s, or "
@@ -203,8 +189,15 @@ def _read_env_file(path: Path) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
-    """The settings of this process; `get_settings.cache_clear()` reads them anew."""
-    return Settings()
+    """The settings of this process; `get_settings.cache_clear()` reads them anew.
+
+    An environment variable counts more than a file; upper and lower case are the same.
+    """
+    variables = {name.upper(): value for name, value in os.environ.items()}
+    values = {**file_variables(), **variables}
+    return Settings.model_validate(
+        {alias: values[name] for name, alias in _VARIABLES.items() if name in values}
+    )
 
 
 def redact(text: str) -> str:

@@ -11,8 +11,11 @@ import math
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -154,20 +157,24 @@ class TrackioWriter:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         trackio = _import_library("trackio")
-        self._run = trackio.init(
-            project=project,
-            name=run_name,
-            group=group or None,
-            config=dict(config or {}),
-            resume="allow",
-            embed=False,
-        )
+        # It says where its dashboard is, and would end the run of its context again at exit.
+        with redirect_stdout(sys.stderr):
+            self._run = copy_context().run(
+                trackio.init,
+                project=project,
+                name=run_name,
+                group=group or None,
+                config=dict(config or {}),
+                resume="allow",
+                embed=False,
+            )
 
     def write(self, values: Mapping[str, float], step: int) -> None:
         self._run.log(_finite(values), step=step)
 
     def close(self) -> None:
-        self._run.finish()
+        with redirect_stdout(sys.stderr):
+            self._run.finish()
 
 
 WRITERS: dict[str, Callable[[Path, str, str, int | None], MetricsWriter]] = {

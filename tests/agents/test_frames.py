@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from model_servers import Answer, Failure, ModelServer, ProviderName, Reply
@@ -25,6 +27,7 @@ from p2p.contracts import Criterion, Intent
 from p2p.event_log import EventLog, read_events, use_log
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import RetryPolicy
+from p2p.inference.vlm import takes_video
 from p2p.settings import get_settings
 from p2p.training.evaluation import record_episodes
 from p2p.training.trajectory import RecordedEpisode
@@ -160,6 +163,19 @@ def test_the_first_frame_comes_first_then_the_trail_then_times_and_frames(
     assert sizes[:2] == [(640, 480), (1152, 384)]
     assert set(sizes[2:]) == {(640, 480)}
     assert shown.startswith("initial; trail; the whole episode (")
+
+
+def test_no_picture_is_drawn_that_a_model_is_not_shown(
+    episode: tuple[Path, Film], served: Any, tmp_path: Path
+) -> None:
+    server, client = served("anthropic", sees)
+    file = Path(shutil.copy(episode[0], tmp_path))
+    drawn = set(tmp_path.iterdir())
+    [filmed] = film("Hopper-v5", [file], (), video=takes_video(client.model))
+    assert set(tmp_path.iterdir()) - drawn == {filmed.frames}
+    look(client, hopper_intent(), filmed, RecordedEpisode.load(file))
+    with av.open(filmed.frames) as video:
+        assert sum(1 for _ in video.decode(video=0)) == len(server.requests[0].media)
 
 
 def test_vllm_judges_by_the_whole_video(episode: tuple[Path, Film], served: Any) -> None:

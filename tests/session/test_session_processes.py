@@ -126,15 +126,23 @@ def test_killed_and_resumed_it_comes_to_the_same_and_asks_nothing_twice(
     assert record.validate() == []
 
 
-def test_killed_while_confirming_it_confirms_the_same_checkpoint_once(sessions: Sessions) -> None:
+@pytest.mark.parametrize("alone", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_killed_while_confirming_it_confirms_the_same_checkpoint_once(
+    sessions: Sessions, alone: bool
+) -> None:
     train = {**TINY, "num_envs": 8, "num_steps": 64, "total_timesteps": 400_000, "num_evals": 20}
     episodes = {"judge_episodes": 3, "confirm_episodes": 128}  # long enough to be killed in
     process = sessions.new(
         "session_c", {**TWO_ROUNDS, "train": train, "pass_threshold": 0.8, **episodes}
     )
     iteration = sessions.record("session_c").iteration(1)
-    reached(process, iteration.confirmation_tries.path)
-    kill_all(process)
+    log = iteration.path.parent / "events.jsonl"
+    wait_until(lambda: "confirm.start" in log.read_text() if log.exists() else False)
+    if alone:  # its training goes on
+        process.kill()
+        process.wait()
+    else:
+        kill_all(process)
     tries = iteration.confirmation_tries.read()
     assert tries is not None, process.communicate()
     (begun,) = tries.tries
@@ -151,7 +159,7 @@ def test_killed_while_confirming_it_confirms_the_same_checkpoint_once(sessions: 
     assert best is not None
     assert best.step == begun.step
     assert policy.read_bytes() == trained
-    events = [event.event for event in read_events(iteration.path.parent / "events.jsonl")]
+    events = [event.event for event in read_events(log)]
     asked = [
         events.count(f"{name}.{part}") for name in ("judge", "confirm") for part in ("start", "end")
     ]

@@ -1,6 +1,6 @@
 /** Feedback for a session: what is pending in words, and what can be said now. */
 import type { Criterion, Iteration, PendingFeedback, TunableSetting } from "../api/types";
-import { number, plain, score } from "./format";
+import { plain, score, withUnit } from "./format";
 
 /** What a criterion asks of its measure, such as "≥ 3 m/s"; of an event how often it may happen. */
 export function bound(criterion: Criterion): string {
@@ -9,7 +9,7 @@ export function bound(criterion: Criterion): string {
     return count < 1 ? "never" : `at most ${count} time${count > 1 ? "s" : ""}`;
   }
   const sign = criterion.comparison === "at_least" ? "≥" : "≤";
-  return `${sign} ${number(criterion.threshold)}${criterion.unit && ` ${criterion.unit}`}`;
+  return `${sign} ${withUnit(criterion.threshold, criterion.unit)}`;
 }
 
 /** A criterion's condition, as `Criterion.demand` has it: "Fast ≥ 3 m/s"; of an event "Does not fall", or "never: fell". */

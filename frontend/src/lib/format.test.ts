@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { SESSION_STATUSES, ago, dollars, duration, number, roughly, score, short, sentence, statusWord, ticks, tone } from "./format";
+import { SESSION_STATUSES, ago, dollars, duration, number, roughly, score, short, sentence, statusWord, ticks, tone, withUnit } from "./format";
 
 test("what is not known is not a zero", () => {
   expect(score(null)).toBe("–");
@@ -68,4 +68,8 @@ test("a clause becomes a sentence, and a sentence stays one", () => {
 
 test("a time that is left is no more exact than an estimate", () => {
   expect([0, 12, 61, 200, 4000].map(roughly)).toEqual(["5 s", "15 s", "1 min", "3 min", "1 h 7 min"]);
+});
+
+test("one of something is singular", () => {
+  expect([withUnit(1, "turns"), withUnit(2, "turns"), withUnit(1, "m/s"), withUnit(0.5, "")]).toEqual(["1 turn", "2 turns", "1 m/s", "0.5"]);
 });

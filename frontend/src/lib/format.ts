@@ -27,6 +27,12 @@ export function number(value: number | null | undefined, digits = 3): string {
   return value.toLocaleString("en-US", { maximumSignificantDigits: Math.max(digits, integerDigits(value)) });
 }
 
+/** "3 m/s", "2 turns", "1 turn", as `Criterion.with_unit` has it. */
+export function withUnit(value: number, unit: string): string {
+  const singular = value === 1 && unit.length > 3 && /^[a-z]+$/i.test(unit);
+  return `${number(value)} ${singular ? unit.replace(/s$/, "") : unit}`.trimEnd();
+}
+
 function integerDigits(value: number): number {
   return Math.max(1, Math.trunc(Math.abs(value)).toString().length);
 }

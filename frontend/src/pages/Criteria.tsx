@@ -1,6 +1,6 @@
 import type { Criterion, CriterionScore, Iteration, SessionDetail } from "../api/types";
 import { demand } from "../lib/feedback";
-import { number, score } from "../lib/format";
+import { number, score, withUnit } from "../lib/format";
 import { gauge, isMet } from "../lib/gauge";
 
 /** What is asked for, and how far an iteration meets it: measured values against their thresholds. */
@@ -53,7 +53,7 @@ function CriterionGauge({ criterion, result, share }: { criterion: Criterion; re
           {criterion.category === "task" && <span className="badge busy still">task</span>}
           {soft && <span className="badge">soft</span>}
         </span>
-        <span className="numeric">{result?.value != null ? `${number(result.value)}${criterion.unit && ` ${criterion.unit}`}` : score(result?.score)}</span>
+        <span className="numeric">{result?.value != null ? withUnit(result.value, criterion.unit) : score(result?.score)}</span>
       </div>
       <div className="gauge" aria-hidden="true">
         <div className="gauge-fill" style={{ left: percent(from), width: percent(width) }} />

@@ -156,14 +156,16 @@ def run_judge(
     criteria: Sequence[Criterion],
     *,
     seconds: float = SECONDS_PER_EPISODE,
+    rows: Sequence[tuple[int, int]] | None = None,
 ) -> list[JudgeOpinion]:
     """The judge's opinion of each episode; one it cannot judge is `available=False`, with a reason.
 
-    `seconds` is what one episode may take. Raises SandboxUnavailable where there is no sandbox;
+    `seconds` is what one episode may take; `rows` from where to where it lies in its file, where
+    several lie in one. Raises SandboxUnavailable where there is no sandbox;
     never because of what the judge does.
     """
     ids = [criterion.id for criterion in criteria if not criterion.visual]
-    replies = _run(code, "judge_fn", ids, trajectories, summaries, seconds)
+    replies = _run(code, "judge_fn", ids, trajectories, summaries, seconds, rows)
     return [code_opinion(reply, criteria) for reply in replies]
 
 
@@ -181,10 +183,12 @@ def _run(
     trajectories: Sequence[Path],
     summaries: Sequence[Summary],
     seconds: float,
+    rows: Sequence[tuple[int, int]] | None = None,
 ) -> list[Reply | str]:
+    parts: Sequence[tuple[int, int] | None] = rows or [None] * len(trajectories)
     episodes = [
-        {"trajectory": str(path.absolute()), "summary": dict(summary)}
-        for path, summary in zip(trajectories, summaries, strict=True)
+        {"trajectory": str(path.absolute()), "summary": dict(summary), "rows": part}
+        for path, summary, part in zip(trajectories, summaries, parts, strict=True)
     ]
     replies: list[Reply | str] = []
     reason = "it was not started"
@@ -211,7 +215,7 @@ def _run_worker(
     with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
         sandbox = Sandbox(
             folder=Path(folder),
-            readable=tuple(path.absolute() for path in readable),
+            readable=tuple({path.absolute() for path in readable}),
             import_paths=own_folders(),
             warm=TRIALS,
             memory_bytes=MEMORY_BYTES,

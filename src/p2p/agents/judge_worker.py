@@ -14,6 +14,7 @@ import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,11 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     code, ids = payload["code"], payload["ids"]
     linecache.cache[FILE] = (len(code), None, code.splitlines(keepends=True), FILE)
     say({"type": "ready"})
+    load = lru_cache(maxsize=1)(RecordedEpisode.load)
     for index, episode in enumerate(payload["episodes"]):
-        recorded = RecordedEpisode.load(Path(episode["trajectory"]))
+        recorded = load(Path(episode["trajectory"]))
+        if episode["rows"] is not None:
+            recorded = recorded.part(slice(*episode["rows"]))
         rows = (recorded.without_rewards() if ids else recorded).rows()
         say({"type": "begun", "index": index})
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import permutations
+from itertools import accumulate, permutations
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal, NamedTuple
@@ -308,16 +308,24 @@ def _judge_episodes(
     played: Iterable[tuple[int, RecordedEpisode]],
 ) -> list[JudgeOpinion]:
     """The judge's opinions of episodes, each with its seed."""
-    files: list[Path] = []
+    episodes: list[RecordedEpisode] = []
     summaries = []
+    for seed, episode in played:
+        episodes.append(episode)
+        summaries.append(episode_summary(config, episode, seed=seed))
+    if not episodes:
+        return []
+    joined = RecordedEpisode.join(episodes)
+    ends = accumulate(episode.length for episode in episodes)
+    rows = [(end - episode.length, end) for end, episode in zip(ends, episodes, strict=True)]
     with tempfile.TemporaryDirectory(prefix="p2p-screening-") as folder:
-        for seed, episode in played:
-            files.append(Path(folder) / f"{len(files)}.npz")
-            episode.save(files[-1], lasting=False)
-            summaries.append(episode_summary(config, episode, seed=seed))
-        if not files:
-            return []
-        return run_judge(code, files, summaries, criteria)
+        kept = episodes if joined is None else [joined]
+        files = [Path(folder) / f"{number}.npz" for number in range(len(kept))]
+        for file, each in zip(files, kept, strict=True):
+            each.save(file, lasting=False)
+        if joined is None:
+            return run_judge(code, files, summaries, criteria)
+        return run_judge(code, files * len(episodes), summaries, criteria, rows=rows)
 
 
 def judge_sweeps(

@@ -52,7 +52,7 @@ from p2p.records.formatting import count, describe_evidence
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
-from p2p.records.statuses import FINAL, RESUMABLE
+from p2p.records.statuses import FINAL, RESUMABLE, status_words
 from p2p.records.summaries import LoopIterationSummary, SessionRow
 from p2p.records.time_left import session_left
 from p2p.sandbox import SandboxUnavailable
@@ -220,7 +220,8 @@ def stop_session(state: State, session_id: str) -> StopResponse:
     record = state.session(session_id)
     queued = _cancel_run(state, record)
     if cancel(record) is None and not queued:
-        raise WrongState(f"session {session_id} is not running: it is {record.derive_status()}")
+        words = status_words(record.derive_status())
+        raise WrongState(f"session {session_id} is not running: it is {words}")
     state.index.refresh_one(session_id, record.path)
     return StopResponse(id=session_id, status="cancelled")
 

@@ -135,13 +135,13 @@ class SessionProgress(LiveView):
         return asking
 
     def _follow(self) -> None:
-        pause = POLL_S
+        least = pause = POLL_S if self.has_region else 2 * POLL_S
         while not self._stop.wait(pause):
             began = time.monotonic()
             with self._reading:
                 self.update()
             # Long curves take long to read: looking on must not cost what training needs.
-            pause = max(POLL_S, READING_SHARE * (time.monotonic() - began))
+            pause = max(least, READING_SHARE * (time.monotonic() - began))
 
     def update(self) -> None:
         """Read the folder once, and print what is new."""

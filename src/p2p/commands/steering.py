@@ -46,13 +46,15 @@ def stop(
       p2p stop last
       p2p stop session_20260101_120000_0123abcd --no-wait
     """
+    from p2p.records.statuses import status_words
     from p2p.session.stopping import cancel, command_name, resume_command
 
     record = open_session(session, runs_dir)
     queued = _cancel_run(record)
     processes = cancel(record)
     if processes is None and not queued:
-        raise CommandError(f"{record.session_id} is not running: it is {record.derive_status()}")
+        words = status_words(record.derive_status())
+        raise CommandError(f"{record.session_id} is not running: it is {words}")
     for pid, started in (processes or ()) if wait else ():
         _wait_for(pid, started, command_name(record))
     value = {"session_id": record.session_id, "status": "cancelled"}
@@ -158,7 +160,7 @@ def steer(
       p2p steer last --withdraw 2
       p2p steer last --reward mine.py --set learning_rate=1e-4 --continue
     """
-    from p2p.records.statuses import STATUS
+    from p2p.records.statuses import status_words
     from p2p.session.steering import give_feedback
     from p2p.session.stopping import resume_command
 
@@ -179,7 +181,7 @@ def steer(
     )
     path = give_feedback(record.path, order)
     status = record.derive_status()
-    words = STATUS[status].words or status
+    words = status_words(status)
     waits = f"; the session is not running ({words}): apply it with {resume_command(record)}"
     then = "" if status == "running" else waits
     number = int(path.stem)

@@ -52,6 +52,12 @@ STATUS: dict[StatusLiteral, StatusMeaning] = {
     "gate_failed": StatusMeaning("unknown", "unfinished"),
 }
 
+
+def status_words(status: StatusLiteral) -> str:
+    """What people read for a status: `not passed` for `max_iterations`."""
+    return STATUS[status].words or status
+
+
 ENDED = frozenset(status for status, row in STATUS.items() if row.stage == "ended")
 UNFINISHED = frozenset(s for s, row in STATUS.items() if row.stage in ("waiting", "active"))
 """Of a training run that is under way or waits for its turn."""

@@ -20,7 +20,7 @@ from p2p.records.formatting import (
     format_score,
 )
 from p2p.records.session_view import IterationView, SessionView
-from p2p.records.statuses import STATUS
+from p2p.records.statuses import status_words
 from p2p.session.labels import compare
 from p2p.session.verdict import HINT
 from unstable.utils.logging import printable
@@ -227,7 +227,7 @@ def _head(view: SessionView, result: SessionResult) -> str:
             f"# {_line(view.prompt)}",
             "",
             f"- environment: {env_id}{reason}",
-            f"- status: **{STATUS[result.status].words or result.status}**{message}",
+            f"- status: **{status_words(result.status)}**{message}",
             *([f"- **not checked**: {unchecked}{hint}"] if unchecked else []),
             f"- score: {format_score(result.score)}; {rule}",
             *([f"- {evidence}"] if evidence else []),

@@ -89,7 +89,7 @@ class ResumeOptions(Record):
     max_minutes: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False),
-        Flag("--max-minutes", "Maximum working time.", "MINUTES", "no limit", TRAINING),
+        Flag("--max-minutes", "Time limit.", "MINUTES", "no limit", TRAINING),
     ] = None
     """For each session, over all its processes."""
     budget_usd: Annotated[
@@ -140,7 +140,7 @@ class CoreOptions(Record):
 
     wait_for_cores: Annotated[
         bool | None,
-        Flag("--wait/--no-wait", "Wait for busy cores.", panel=SWITCHES),
+        Flag("--wait/--no-wait", "Wait for cores.", panel=SWITCHES),
     ] = None
 
 

@@ -328,29 +328,42 @@ def _take_in(
             name: column.reshape(len(steps), -1, *column.shape[1:])
             for name, column in info_columns(joined).items()
         }
-    for k, (number, transition, batch, _, active, fields) in enumerate(steps):
-        returns += np.where(active, totals[k], 0.0)
+    paid_so_far = np.empty_like(totals)
+    for k, step in enumerate(steps):
+        returns += np.where(step.active, totals[k], 0.0)
+        paid_so_far[k] = returns
         for name, values in parts.items():
-            terms[name] += np.where(active, values[k], 0.0)
-        if recorder is None or fields is None:
-            continue
-        info = {name: column[k] for name, column in columns.items()}
-        recorder.add(
-            number,
-            {
-                "obs": transition.obs,
-                "action": transition.action,
-                "next_obs": batch.next_obs,
-                "reward": totals[k],
-                "cumulative_reward": returns,
-                "terminated": batch.terminated,
-                "truncated": batch.truncated,
-                **{TERM_PREFIX + name: values[k] for name, values in parts.items()},
-                **fields,
-                **(info if joined is not None else info_columns(batch.info)),
-                ENV_REWARD: batch.reward,
-            },
-        )
+            terms[name] += np.where(step.active, values[k], 0.0)
+    kept = [k for k, step in enumerate(steps) if step.fields is not None]
+    if recorder is None or not kept:
+        return
+    played = [steps[k] for k in kept]
+    if joined is None:
+        columns = _stack([info_columns(step.batch.info) for step in played])
+    else:
+        columns = {name: column[kept] for name, column in columns.items()}
+    recorder.add(
+        [step.number for step in played],
+        {
+            "obs": np.stack([step.transition.obs for step in played]),
+            "action": np.stack([step.transition.action for step in played]),
+            "next_obs": np.stack([step.batch.next_obs for step in played]),
+            "reward": totals[kept],
+            "cumulative_reward": paid_so_far[kept],
+            "terminated": np.stack([step.batch.terminated for step in played]),
+            "truncated": np.stack([step.batch.truncated for step in played]),
+            **{TERM_PREFIX + name: values[kept] for name, values in parts.items()},
+            **_stack([step.fields or {} for step in played]),
+            **columns,
+            ENV_REWARD: np.stack([step.batch.reward for step in played]),
+        },
+    )
+
+
+def _stack(steps: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """What all steps have, (steps, rows, ...)."""
+    names = [name for name in steps[0] if all(name in step for step in steps)]
+    return {name: np.stack([step[name] for step in steps]) for name in names}
 
 
 def representative_episodes(returns: Sequence[float] | F64) -> dict[str, int]:
@@ -408,36 +421,31 @@ class _Recorder:
         self._max_steps, self._num_envs = -(-env.max_episode_steps // stride), env.num_envs
         self._steps: list[int] = []
         self._columns: dict[str, list[NDArray[Any]]] = defaultdict(list)
-        self._reached: NDArray[Any] | None = None
 
     def wants(self, step: int, last: bool) -> bool:
         """Whether to add this step; `last`: some episode ends with it."""
         return last or step % self._stride == 0
 
-    def add(self, step: int, values: Mapping[str, NDArray[Any]]) -> None:
+    def add(self, steps: Sequence[int], columns: Mapping[str, NDArray[Any]]) -> None:
+        """These steps, in columns of shape (steps, rows, ...)."""
         if not self._steps:
             self.rows = self._num_envs
             if self._max_bytes is not None:
-                per_step = sum(_copy_compact(value[:1]).nbytes for value in values.values())
+                per_step = sum(_compact(column[:1, :1]).nbytes for column in columns.values())
                 fitting = self._max_bytes // (per_step * self._max_steps)
                 # Below three rows there would be nothing to choose from.
                 self.rows = min(self._num_envs, max(3, fitting))
-        # While no row ends, an observation is the very array that the last step reached: kept once.
-        same = self._columns["next_obs"][-1] if values["obs"] is self._reached else None
-        self._steps.append(step)
-        for name, value in values.items():
-            small = (
-                same if same is not None and name == "obs" else _copy_compact(value[: self.rows])
-            )
-            self._columns[name].append(small)
-        self._reached = values["next_obs"]
+        self._steps += steps
+        for name, column in columns.items():
+            self._columns[name].append(_compact(column[:, : self.rows]))
 
     @cached_property
-    def _stacked(self) -> dict[str, NDArray[Any]]:
+    def _joined(self) -> dict[str, NDArray[Any]]:
         """Of all rows, (steps, rows, ...); no step is added any more."""
-        lists, self._columns = self._columns, defaultdict(list)
+        blocks, self._columns = self._columns, defaultdict(list)
+        columns = {name: np.concatenate(parts) for name, parts in blocks.items()}
         # Info that comes and goes is no column.
-        return {n: np.stack(c) for n, c in lists.items() if len(c) == len(self._steps)}
+        return {name: c for name, c in columns.items() if len(c) == len(self._steps)}
 
     def trajectory(self, row: int, length: int, terms: tuple[str, ...]) -> RecordedEpisode:
         """The row's own episode: strided, with its last step, nothing of what came after."""
@@ -447,7 +455,7 @@ class _Recorder:
             if step < length and (step % self._stride == 0 or step == length - 1)
         ]
         steps = np.array([self._steps[i] for i in kept], np.int64)
-        columns = {name: column[kept, row] for name, column in self._stacked.items()}
+        columns = {name: column[kept, row] for name, column in self._joined.items()}
         return RecordedEpisode.from_arrays(
             {
                 "step": steps,
@@ -458,7 +466,7 @@ class _Recorder:
         )
 
 
-def _copy_compact(value: NDArray[Any]) -> NDArray[Any]:
+def _compact(value: NDArray[Any]) -> NDArray[Any]:
     """A copy: float32, or as it is if not a float."""
     return value.astype(np.float32 if value.dtype.kind == "f" else value.dtype)
 

@@ -110,6 +110,16 @@ class RecordedEpisode:
         cut = {name: a if name == NAMES_KEY else a[rows].copy() for name, a in arrays.items()}
         return type(self).from_arrays(cut)
 
+    @classmethod
+    def join(cls, episodes: Sequence[Self]) -> Self | None:
+        """The steps of all, one episode after the other; None where their columns differ."""
+        arrays = [episode.arrays() for episode in episodes]
+        kinds = [{n: (a.dtype, a.shape[1:]) for n, a in each.items()} for each in arrays]
+        if any(kind != kinds[0] for kind in kinds):
+            return None
+        joined = {n: np.concatenate([each[n] for each in arrays]) for n in arrays[0]}
+        return cls.from_arrays({**joined, NAMES_KEY: arrays[0][NAMES_KEY]})
+
     def without_rewards(self) -> Self:
         """What happened, without what anybody pays for it: this is what judges read."""
         columns = {name: c for name, c in self.columns.items() if not is_reward(name)}

@@ -48,6 +48,16 @@ def test_what_the_prompt_contradicts_is_not_asked(
 
 
 @pytest.mark.parametrize(
+    "prompt",
+    ["balance the pole but slowly sway left and right", "balance the pole, swaying gently"],
+)
+def test_pole_that_is_to_sway_is_not_asked_to_hold_still(prompt: str) -> None:
+    proposal = write_criteria(IntentRequest(prompt=prompt, env_id="InvertedPendulum-v5"))
+    unasked = {"Holds it without swaying", "Keeps the cart near the middle"}
+    assert unasked.isdisjoint(each.title for each in proposal.criteria)
+
+
+@pytest.mark.parametrize(
     ("prompt", "env_id"),
     [
         ("walk forward, then walk backward, then stand still", "Humanoid-v5"),

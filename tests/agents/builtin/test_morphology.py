@@ -14,8 +14,9 @@ from gymnasium.envs.mujoco import MujocoEnv
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.morphology import morphology_of, usual_pose
 from p2p.agents.builtin.quantities import quantities_of
-from p2p.agents.builtin.reward import read_recipe, write_reward
+from p2p.agents.builtin.reward import Recipe, read_recipe, write_reward
 from p2p.agents.requests import IntentRequest, RewardRequest
+from p2p.contracts import Criterion
 from p2p.training.env_spec import get_env_spec
 
 FLOOR = '<geom type="plane" size="9 9 1"/>'
@@ -55,6 +56,28 @@ def cart() -> tuple[str, str]:
     return FLOOR + body, "".join(f'<motor joint="{name}"/>' for name in "abcd")
 
 
+def biped() -> tuple[str, str]:
+    """A trunk of 0.8 m on two legs of 0.95 m, in a plane."""
+    leg = '<geom type="capsule" fromto="0 0 0 0 0 -0.9" size="0.05"/>'
+    legs = "".join(
+        f'<body name="{side}_leg" pos="0 {y} -0.4"><joint name="{side}" axis="0 1 0"/>{leg}</body>'
+        for side, y in (("left", 0.1), ("right", -0.1))
+    )
+    joints = "".join(
+        f'<joint name="{name}" type="{kind}" axis="{axis}"/>'
+        for name, kind, axis in (("x", "slide", "1 0 0"), ("z", "slide", "0 0 1"),
+                                 ("tilt", "hinge", "0 1 0"))
+    )  # fmt: skip
+    trunk = '<geom type="capsule" fromto="0 0 -0.4 0 0 0.4" size="0.07"/>'
+    body = f'<body name="torso" pos="0 0 1.35">{joints}{trunk}{legs}</body>'
+    return FLOOR + body, '<motor joint="left"/><motor joint="right"/>'
+
+
+RAIL = (
+    '<body name="cart" pos="0 0 1"><joint name="rail" type="slide" axis="1 0 0" range="-2 2"'
+    f' limited="true"/>{MASS}<body name="pole"><joint name="hinge" axis="0 1 0"/>'
+    '<geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.02"/></body></body>'
+)
 PIVOT = '<body name="rod" pos="0 0 1"><joint name="j" axis="0 1 0"/>{}</body>'
 STONE = f'<body name="stone" pos="0 0 2"><freejoint/>{MASS}</body>'
 ARM = (
@@ -67,6 +90,8 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "Six-v0": (*legged(SIX), ""),
     "Marked-v0": (*legged(MARKED), ""),
     "Wheels-v0": (*cart(), ""),
+    "Biped-v0": (*biped(), ""),
+    "Rail-v0": (RAIL, '<motor joint="rail"/>', ""),
     "Hanging-v0": (
         PIVOT.format('<geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.02"/>'),
         '<motor joint="j"/>', "",
@@ -124,10 +149,22 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         cached.cache_clear()
 
 
-def titles(prompt: str, env_id: str) -> set[str]:
+def criteria_of(prompt: str, env_id: str) -> tuple[Criterion, ...]:
     proposal = write_criteria(IntentRequest(prompt=prompt, env_id=env_id))
     assert not proposal.refusal
-    return {criterion.title for criterion in proposal.criteria}
+    return proposal.criteria
+
+
+def titles(prompt: str, env_id: str) -> set[str]:
+    return {criterion.title for criterion in criteria_of(prompt, env_id)}
+
+
+def recipe_for(prompt: str, env_id: str) -> Recipe:
+    criteria = criteria_of(prompt, env_id)
+    request = RewardRequest(prompt=prompt, env_id=env_id, criteria=criteria, side_info=True)
+    recipe = read_recipe(write_reward(request).code)
+    assert recipe is not None
+    return recipe
 
 
 @pytest.mark.parametrize(
@@ -186,17 +223,24 @@ def test_a_pole_that_begins_upright_is_kept_up() -> None:
     assert not morphology_of("Standing-v0").hangs
     assert "Has the pole up at the end" not in titles("balance the pole", "Standing-v0")
     # Nothing ends its episodes: one that hangs would earn the same whatever the cart does.
-    falls = {}
-    for env_id in ("Standing-v0", "InvertedPendulum-v5"):
-        proposal = write_criteria(IntentRequest(prompt="balance the pole", env_id=env_id))
-        request = RewardRequest(
-            prompt="balance the pole", env_id=env_id, criteria=proposal.criteria, side_info=True
-        )
-        recipe = read_recipe(write_reward(request).code)
-        assert recipe is not None
-        falls[env_id] = recipe.falls
-    assert [fall.quantity for fall in falls["Standing-v0"]] == ["pole_tilt"]
-    assert falls["InvertedPendulum-v5"] == ()
+    falls = recipe_for("balance the pole", "Standing-v0").falls
+    assert [fall.quantity for fall in falls] == ["pole_tilt"]
+    assert recipe_for("balance the pole", "InvertedPendulum-v5").falls == ()
+
+
+def test_kneeling_is_a_fall_where_nothing_else_ends_the_episode() -> None:
+    falls = {fall.quantity: fall for fall in recipe_for("stand still", "Biped-v0").falls}
+    low = falls["height"].below
+    assert low is not None
+    assert low > 0.5 * 1.35, "it can kneel above half of its height"
+
+
+def test_cart_may_leave_the_middle_to_swing_a_pole_up() -> None:
+    prompt = "swing the pole up and keep the cart in the middle"
+    (cost,) = (t for t in recipe_for(prompt, "Rail-v0").terms if t.quantity == "cart_offset")
+    assert cost.scale == 2.0, "it grows along the whole rail"
+    (centred,) = (c for c in criteria_of(prompt, "Rail-v0") if "in the middle" in c.title)
+    assert centred.threshold == 0.5
 
 
 def test_a_thing_that_nothing_drives_is_not_the_robot() -> None:

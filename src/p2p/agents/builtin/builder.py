@@ -85,8 +85,9 @@ class CriteriaBuilder:
     sideways: bool = False
     """Whether it goes to a side of the world, so that forward is off its line."""
     tumbling: bool = False
-    swaying: bool = False
     """Whether it is to turn over or lie: then being upside down is no fall."""
+    swaying: bool = False
+    """Whether it is to sway: then nothing asks it to stand still."""
     settling: bool = False
     """Whether it is to end up on one side: then turning over is only how it gets there."""
     speed: float | None = None
@@ -125,10 +126,15 @@ class CriteriaBuilder:
                 self.served = True
 
     def _as_it_begins(self, rows: Sequence[Row]) -> Iterator[Row]:
-        """A pole that begins hanging cannot be up all the time: it has to get there."""
+        """A pole that begins hanging cannot be up all the time: it has to get there.
+
+        The cart that swings it up leaves the middle to do so.
+        """
         for row in rows:
-            if row.quantity != "pole_tilt" or not self.model.hangs:
+            if row.quantity not in ("pole_tilt", "cart_offset") or not self.model.hangs:
                 yield row
+            elif row.quantity == "cart_offset":
+                yield row if row.stat != "share" else replace(row, threshold=0.5, weight=0.3)
             elif row.stat == "share":
                 yield replace(row, threshold=0.5, high=SWUNG_UP)
                 yield Limit("Has the pole up at the end", "final", "pole_tilt", SWUNG_UP)

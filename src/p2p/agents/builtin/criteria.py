@@ -195,7 +195,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         builder.turning = bool(motions & {"turn", "spin", "roll"})
         builder.tumbling = bool(motions & TUMBLING)
         builder.rising = builder.rising or bool(motions & {*RISING, "upright", "stable"})
-        builder.swaying = "sway" in motions
+        builder.swaying = bool(motions & {"sway", "wobbly"})
         builder.settling = bool(motions & {"on_back", "on_front"})
         speeds = (goal.stated("m/s") for goal in part if goal.motion in ("go", "run", "crawl"))
         builder.speed = next((speed for speed in speeds if speed), None)
@@ -426,7 +426,7 @@ def _unused_words(builder: CriteriaBuilder, goal: Goal) -> Iterator[str]:
 
 SEQUENCE: Mapping[str, Any] = {"observe_time": True}
 """Of what is done in parts, one after the other: the policy has to know which part it is in."""
-LOSABLE_SECONDS: Mapping[str, float] = {"reared": 7.5, "flip": 7.5}
+LOSABLE_SECONDS: Mapping[str, float] = {"reared": 7.5, "flip": 7.5, "reach": 3.0}
 """How long a training episode is for motions after whose failure the episode lasts: one that has
 fallen on its back would lie there for the rest of it."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -457,8 +457,10 @@ def training_for(parsed: Parsed, model: Morphology) -> dict[str, Any]:
     elif len(model.poles) > 1 and not model.hangs:
         settings["training_horizon"] = round(STARTS_SECONDS / model.spec.dt)
     elif not model.may_end_early:
-        for seconds in (LOSABLE_SECONDS[motion] for motion in motions if motion in LOSABLE_SECONDS):
-            settings["training_horizon"] = min(round(seconds / model.spec.dt), model.horizon)
+        losable = (LOSABLE_SECONDS[motion] for motion in motions if motion in LOSABLE_SECONDS)
+        steps = min((round(seconds / model.spec.dt) for seconds in losable), default=model.horizon)
+        if steps < model.horizon:
+            settings["training_horizon"] = steps
     longer = max((LONGER.get(motion, 1.0) for motion in motions), default=1.0)
     if longer > 1:
         steps = quick_config(model.spec.env_id).total_timesteps

@@ -497,7 +497,9 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
         return
     offset = _formula("np.abs({})", _state(model, "qpos", cart.qpos_address))
     speed = _formula("np.abs({})", _state(model, "qvel", cart.qvel_address))
-    yield Quantity("cart_offset", "distance of the cart from the middle", "m", offset, r"\|x\|")
+    rail = max(abs(end) for end in cart.range) if cart.range else 1.0
+    yield Quantity("cart_offset", "distance of the cart from the middle", "m", offset, r"\|x\|",
+                   full_cost=rail if model.hangs else 0.0)  # fmt: skip
     yield Quantity("cart_speed", "speed of the cart", "m/s", speed, r"\|v\|")
     place = _state(model, "qpos", cart.qpos_address)
     for side, sign, symbol in (("right", 1.0, ""), ("left", -1.0, "-")):

@@ -39,6 +39,8 @@ ALL_OUT = 8.0
 """How many times its target a speed still pays more where as much as possible is asked for."""
 _LEAST_SCALE = 1e-3
 FALL_TILT, FALL_MARGIN, FALL_HEIGHT = 1.2, 0.5, 0.7
+KNEELING = 0.95
+"""The same of a tall robot whose environment ends no episode: one that kneels has fallen."""
 """A fall is a tilt of so many radians and so far beyond the one allowed, or a height below this
 share of the one asked for."""
 MOST_OF_THE_TIME = 0.8
@@ -244,17 +246,18 @@ def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) 
     stands = model.height_joint is not None and not model.cannot_fall
     if model.starts_lying or not (stands or drops):
         return recipe
+    share = KNEELING if model.is_tall and not model.may_end_early else FALL_HEIGHT
     bounds: dict[str, Fall] = {}
     up: set[str] = set()
     for criterion, measure in criteria:
-        fall = _fall(criterion, measure)
+        fall = _fall(criterion, measure, share)
         if fall is None:
             continue
         up.add(criterion.id)
         if quantities[fall.quantity].reward_code(side_info=recipe.side_info) is not None:
             known = bounds.get(fall.quantity, fall)
             bounds[fall.quantity] = max(known, fall, key=_strictness)
-    if (low := bounds.get("height")) and (low.below or 0.0) >= FALL_HEIGHT * model.start_height:
+    if (low := bounds.get("height")) and (low.below or 0.0) >= share * model.start_height:
         del bounds["height"]  # it is to rise above its start first
     terms = _outweigh_pay(recipe.terms, up, criteria)
     if bounds and not any(term.shape == "alive" for term in terms):
@@ -264,7 +267,7 @@ def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) 
     return recipe.model_copy(update={"falls": falls}).with_terms(terms)
 
 
-def _fall(criterion: Criterion, measure: Measure) -> Fall | None:
+def _fall(criterion: Criterion, measure: Measure, height: float) -> Fall | None:
     """What breaks a criterion about being up beyond repair; None: it is about something else."""
     lasting = measure.stat == "share" and measure.window == WHOLE
     if not (lasting and criterion.hard and criterion.threshold >= MOST_OF_THE_TIME):
@@ -276,7 +279,7 @@ def _fall(criterion: Criterion, measure: Measure) -> Fall | None:
     if measure.quantity == "tilt" and measure.low is None and measure.high is not None:
         return Fall(quantity="tilt", above=_rounded(max(measure.high + FALL_MARGIN, FALL_TILT)))
     if measure.quantity == "height" and measure.high is None and measure.low is not None:
-        return Fall(quantity="height", below=_rounded(FALL_HEIGHT * measure.low))
+        return Fall(quantity="height", below=_rounded(height * measure.low))
     return None
 
 
@@ -444,7 +447,8 @@ def _bounded_shape(
         return "swing", {"target": 1.2 * low, "scale": 1.5 * threshold}
     if high is not None:
         leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
-        scale = max(1.5 * abs(high), quantity.full_cost if leans else 0.0)
+        whole = leans or quantity.key == "cart_offset"
+        scale = max(1.5 * abs(high), quantity.full_cost if whole else 0.0)
         return "under", {"target": 0.0 if leans else 0.9 * high, "scale": scale}
     return "over", {"target": 1.15 * low, "scale": abs(low)}
 

@@ -23,7 +23,6 @@ from p2p.settings import get_settings
 
 WORKER_REQUIREMENTS = (
     "pydantic>=2.10,<3",
-    "pydantic-settings>=2.6,<3",
     "safetensors>=0.5,<1",
     "gymnasium>=1.0,<2",
 )

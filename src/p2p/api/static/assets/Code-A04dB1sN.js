@@ -1,3 +1,3 @@
-import{Gt as e}from"./basics-vB-hLKN4.js";var t=e(),n={same:` `,added:`+`,removed:`−`};function r({text:e,label:n}){return(0,t.jsx)(i,{label:n,lines:e.trimEnd().split(`
+import{Kt as e}from"./basics-DokVRFgM.js";var t=e(),n={same:` `,added:`+`,removed:`−`};function r({text:e,label:n}){return(0,t.jsx)(i,{label:n,lines:e.trimEnd().split(`
 `).map(e=>({kind:`same`,text:e}))})}function i({lines:e,label:r}){return(0,t.jsx)(`pre`,{className:`code`,tabIndex:0,role:`group`,"aria-label":r,children:e.map((e,r)=>(0,t.jsxs)(`span`,{className:`code-line ${e.kind}`,children:[(0,t.jsx)(`span`,{className:`sign`,children:n[e.kind]}),e.text,`
 `]},r))})}export{i as n,r as t};
