@@ -107,6 +107,8 @@ def evaluate(
     rollouts = {label: recorded[i] for label, i in chosen.items()}
     trajectories = {label: played[e // n].trajectory(e % n) for label, e in rollouts.items()}
     result = summarize(step, returns, lengths, terms, rollouts)
+    if is_model(env.env_id):  # which has no reward of its own
+        return result, trajectories
     own = np.concatenate([each.env_returns for each in played])[:episodes]
     return result.model_copy(update={"env_return": float(own.mean())}), trajectories
 

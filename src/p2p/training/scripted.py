@@ -24,7 +24,7 @@ from p2p.training.specs.quantities import QUANTITIES, Robot
 
 if TYPE_CHECKING:
     from p2p.config import EnvOptions, TrainConfig
-    from p2p.training.envs.batched_env import F64, Seeds
+    from p2p.training.envs.batched_env import F64, Array, Seeds
     from p2p.training.trajectory import RecordedEpisode
 
 POINTS = 5
@@ -345,6 +345,7 @@ class ScriptedEnv(GymVecEnv):
         self.robot = Robot.of(self.envs[0])
         self._motions: tuple[Motion, ...] = (Motion(),) * POINTS
         self._paths: dict[int, F64] = {}
+        self._over: dict[int, tuple[Any, Any, bool, bool, dict[str, Any]]] = {}
         for row, base in enumerate(self._bases):
             self._follow(row, base)
 
@@ -370,10 +371,23 @@ class ScriptedEnv(GymVecEnv):
     def reset_batch(self, seed: Seeds = None) -> F64:
         """Unlike others, with the same seed for every row."""
         self._paths.clear()
+        self._over.clear()
         for i, env in enumerate(self.envs):
             self._obs[i] = env.reset(seed=seed if isinstance(seed, int) else None)[0]
         self._show(range(self.num_envs))
         return self._obs.copy()
+
+    def step_row(self, row: int, action: Array) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Unlike others, a row whose episode is over stays as it ended."""
+        if row in self._over:
+            return self._over[row]
+        step = super().step_row(row, action)
+        if step[2] or step[3]:
+            self._over[row] = step
+        return step
+
+    def begin_again(self, ended: Sequence[int]) -> None:
+        """Nothing: one episode of each row is played."""
 
     def _follow(self, row: int, base: Any) -> None:
         """Let a row go along its path instead of simulating."""

@@ -42,7 +42,7 @@ ATTENTION = "unstable_packed"
 
 
 @dataclass(frozen=True)
-class Run:
+class SequenceRun:
     """Neighbouring sequences of the same length."""
 
     start: int
@@ -54,7 +54,7 @@ class Run:
 class PackedLayout:
     """The places of sequences in a row."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[SequenceRun, ...]
     ends: Tensor
     """0 and the end of each sequence, on the device: what the kernel for a GPU asks for."""
     longest: int
@@ -86,7 +86,7 @@ def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> PackedRow:
     runs, start = [], 0
     for length, same in groupby(lengths):
         count = sum(1 for _ in same)
-        runs.append(Run(start, count, length))
+        runs.append(SequenceRun(start, count, length))
         start += count * length
     flat = [token for tokens in sequences for token in tokens]
     positions = torch.cat([torch.arange(run.length).repeat(run.count) for run in runs])
@@ -194,7 +194,7 @@ def packed_attention(
     return torch.cat(parts)[None], None
 
 
-def _batch(states: Tensor, run: Run) -> Tensor:
+def _batch(states: Tensor, run: SequenceRun) -> Tensor:
     """Return a run's states, (heads, tokens, size), as (count, heads, length, size): a view."""
     heads, _, size = states.shape
     return states.view(heads, run.count, run.length, size).transpose(0, 1)

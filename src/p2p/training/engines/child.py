@@ -19,7 +19,7 @@ import numpy as np
 
 from p2p.contracts import PolicyMetadata
 from p2p.training.env_spec import ActionEntry, EnvSpec, JointEntry, ObservationEntry
-from p2p.training.specs.mujoco_backend import ModelFacts, read_action
+from p2p.training.specs.mujoco_backend import ModelDescription, read_action
 from p2p.training.specs.observation_layout import Samples, StateLibrary, read_layout
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ SAME, MOVES = 1e-5, 1e-3
 
 def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
     """Everything that a reward author has to know."""
-    facts = ModelFacts(env.robot)
+    facts = ModelDescription(env.robot)
     samples, actions, keys = _play_randomly(env, facts.library)
     layout = tuple(
         _find_action(_find_offset(entry, samples, facts), samples, actions)
@@ -220,7 +220,9 @@ def _play_randomly(
     return samples, np.stack(actions), keys
 
 
-def _find_offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> ObservationEntry:
+def _find_offset(
+    entry: ObservationEntry, samples: Samples, facts: ModelDescription
+) -> ObservationEntry:
     """A position that is observed from the pose in which episodes begin, as engines do."""
     if entry.source is not None:
         return entry
@@ -271,7 +273,7 @@ def _name_entries(
     return entries
 
 
-def _read_actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
+def _read_actions(env: EngineEnv, facts: ModelDescription) -> list[ActionEntry]:
     """Each number of the action: with the actuator of its joint, where there is one."""
     model = env.model
     by_joint = {int(model.actuator_trnid[i, 0]): i for i in range(model.nu)}

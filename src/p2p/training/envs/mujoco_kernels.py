@@ -377,12 +377,32 @@ KERNELS: dict[str, type[Kernel]] = {
     "walker2d_v5:Walker2dEnv": Walker2d,
     ENTRY_POINT: ModelKernel,
 }
-"""By the class that Gymnasium registers for the environment."""
+"""By the class of the environment."""
+_OWN = {"metadata"}
+"""What a class may have of its own beside __init__: the batch takes model and settings from it."""
 
 
-def find_kernel(spec: EnvSpec) -> type[Kernel] | None:
-    """The kernel of a registered environment; None if it has none or wrappers of its own."""
-    entry = spec.entry_point
-    if not isinstance(entry, str) or spec.additional_wrappers:
-        return None
-    return KERNELS.get(entry.removeprefix("gymnasium.envs.mujoco."))
+def find_kernel(spec: EnvSpec) -> type[Kernel] | str:
+    """The kernel of a registered environment; else why it has none.
+
+    It is that of the class, or of the class that it inherits from without changing what a step is.
+    """
+    from gymnasium.envs.registration import load_env_creator
+
+    if spec.additional_wrappers:
+        return "it has wrappers of its own"
+    entry: object = spec.entry_point
+    if isinstance(entry, str):
+        if kernel := KERNELS.get(entry.removeprefix("gymnasium.envs.mujoco.")):
+            return kernel
+        entry = load_env_creator(entry)
+    if not isinstance(entry, type):
+        return "it is made by a function, not a class"
+    own: set[str] = set()
+    for base in entry.__mro__:
+        name = f"{base.__module__}:{base.__qualname__}".removeprefix("gymnasium.envs.mujoco.")
+        if kernel := KERNELS.get(name):
+            changed = sorted(each for each in own if hasattr(base, each))
+            return f"its class has its own {', '.join(changed)}" if changed else kernel
+        own |= {each for each in vars(base) if not each.startswith("__")} - _OWN
+    return "its class is none of Gymnasium's MuJoCo environments, version 5"

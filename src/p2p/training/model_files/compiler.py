@@ -303,7 +303,7 @@ def needs_floor(model: mujoco.MjModel) -> bool:
 
 
 def add_floor(spec: mujoco.MjSpec) -> None:
-    """A level plane, with the friction of MuJoCo's own default."""
+    """A level plane, with the friction of MuJoCo's own default, lit wherever the robot goes."""
     spec.worldbody.add_geom(
         name="added_floor",
         type=mujoco.mjtGeom.mjGEOM_PLANE,
@@ -313,7 +313,9 @@ def add_floor(spec: mujoco.MjSpec) -> None:
         conaffinity=1,
         condim=3,
     )
-    spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1])
+    spec.worldbody.add_light(
+        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 4], dir=[0, 0, -1]
+    )
 
 
 def action_map(model: mujoco.MjModel, start: Start) -> tuple[Vector, Vector]:

@@ -13,7 +13,7 @@ from p2p.training.envs.model_env import ModelEnv
 from p2p.training.model_files.facts import ModelFacts
 from p2p.training.model_files.start import is_servo
 from p2p.training.model_files.trial import try_model
-from p2p.training.specs.mujoco_backend import ModelFacts as SpecReader
+from p2p.training.specs.mujoco_backend import ModelDescription as SpecReader
 from p2p.training.specs.mujoco_backend import MujocoBackend, read_action
 from p2p.training.specs.quantities import Robot
 
