@@ -248,11 +248,11 @@ def check_environment(env_id: str) -> str:
     from p2p.training.engines.table import (
         check_supported,
         engine_environments,
-        installed,
         is_engine,
+        require_installed,
     )
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
-    from p2p.training.envs.registry import registered
+    from p2p.training.envs.registry import find_spec
     from p2p.training.model_files.adoption import adopt
     from p2p.training.model_files.facts import read_facts
     from p2p.training.model_files.store import is_model_file
@@ -264,12 +264,12 @@ def check_environment(env_id: str) -> str:
                 err.print(f"doubtful: {doubt}", markup=False)
             return adopted
         if not is_engine(engine := engine_of(env_id)):
-            registered(env_id, list_env_ids())
+            find_spec(env_id, list_env_ids())
         elif env_id not in engine_environments(engine):
             raise UnknownEnvironmentError(env_id, engine_environments(engine))
         else:
             check_supported(engine, env_id)
-            installed(engine)
+            require_installed(engine)
     return env_id
 
 

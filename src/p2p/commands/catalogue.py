@@ -139,13 +139,13 @@ def _write_toml(file: str, env_id: str) -> None:
 
 def _print_model(env_id: str) -> None:
     """What was decided about a model file, what is doubtful, and where its picture is."""
-    from p2p.training.model_files.description import draw, in_words
+    from p2p.training.model_files.description import describe_record, draw
     from p2p.training.model_files.facts import read_facts
     from p2p.training.model_files.store import read_record
 
     facts, record = read_facts(env_id), read_record(env_id)
     out.rule("[bold]inferred (a TOML beside the file overrides it)", align="left")
-    for line in in_words(record, facts.spec):
+    for line in describe_record(record, facts.spec):
         out.print(f"- {escape(line)}")
     out.rule("[bold]doubtful", align="left")
     for line in facts.doubts or ("nothing",):

@@ -153,12 +153,12 @@ def check(
         engine_folder,
         find_installed,
         get_engine,
-        installed,
+        require_installed,
     )
 
     with _failures():
         home = folder.absolute() / name if folder else engine_folder(name)
-        found = find_installed(name, home) or installed(name)
+        found = find_installed(name, home) or require_installed(name)
         with _progress() as show:
             seen = installing.check(name, found=found, folder=home, on_progress=show)
         trial = get_engine(name).trial

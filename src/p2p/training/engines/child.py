@@ -37,7 +37,7 @@ PACKAGES = ("mjlab", "isaaclab", "mujoco", "mujoco-warp", "newton", "warp-lang",
 def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     """Make `env_id`, step it, and answer with a `done`; with `facts`, leave them in the folder."""
 
-    def tell(**message: Any) -> None:
+    def send_message(**message: Any) -> None:
         send(json.dumps(message).encode())
 
     began = time.monotonic()
@@ -46,7 +46,7 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
 
     def report() -> None:  # importing and compiling take minutes, and say nothing
         while not over.wait(1.0):
-            tell(progress=doing, seconds=time.monotonic() - began)
+            send_message(progress=doing, seconds=time.monotonic() - began)
 
     threading.Thread(target=report, daemon=True).start()
     from p2p.config import EnvOptions
@@ -55,11 +55,11 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     if "play" in payload:
         _play(Path(payload["folder"]), **payload["play"])
         over.set()
-        tell(done={})
+        send_message(done={})
         return
     adapter = get_adapter(payload["engine"])
     if payload.get("registry"):
-        tell(done={"environments": adapter.environments()})
+        send_message(done={"environments": adapter.environments()})
         return
     doing = "building the environment; kernels are compiled the first time, which takes minutes"
     options = EnvOptions(payload["env_id"], device=choose_device(payload["device"]))
@@ -87,7 +87,7 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
         (folder / "spec.json").write_text(read_live_spec(payload["engine"], env).model_dump_json())
         (folder / "preset.json").write_text(json.dumps(adapter.preset(payload["env_id"])))
     over.set()
-    tell(
+    send_message(
         done={
             "versions": {"python": platform.python_version(), **_versions()},
             "device": options.device,
