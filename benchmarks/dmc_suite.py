@@ -19,6 +19,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,7 @@ EPISODES, FIRST_SEED = 10, 70_000
 CONTENDERS = ("prompt", "oracle")
 MODELS, WORK = "P2P_DMC_MODELS", "P2P_DMC_WORK"
 """Environment variables that take --models and --folder to a run's own process."""
+REFUSED = re.compile("refus|keyless author cannot")
 ENDED = {0, 3, 7, 11}
 """Exit statuses of sessions that came to a verdict, or refused."""
 GOOD, COUNTS = 0.9, 200.0
@@ -384,7 +386,7 @@ def by_prompt(prompt: str, env_id: str, steps: int, home: Path) -> Row:
     sessions = sorted(runs.glob("session_*"))
     if done.returncode not in ENDED or not sessions:
         return {
-            "outcome": "refused" if "refus" in done.stdout + done.stderr else "error",
+            "outcome": "refused" if REFUSED.search(done.stdout + done.stderr) else "error",
             "message": (done.stdout + done.stderr)[-1500:],
             "policy": None,
         }

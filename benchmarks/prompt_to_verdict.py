@@ -147,7 +147,9 @@ def kind_of(command: str, parent: str) -> str:
     """What a process does: draw, train, serve the trainer, or what its session does just then."""
     if "video.rendering" in command or "import mujoco, numpy" in command:
         return "drawing"
-    if "p2p.executor" in command or "p2p.training.ppo" in command:
+    if "p2p.executor" in command:  # a child that has not become its own program yet, or itself
+        return "" if "p2p.executor" in parent else "beside it"
+    if "p2p.training.ppo" in command:
         return "beside it"
     if "p2p.executor" in parent:
         return "trainer"

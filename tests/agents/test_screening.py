@@ -16,7 +16,7 @@ from p2p.agents.screening import (
     Judged,
     describe_falling,
     describe_gradients,
-    find_asked,
+    find_best_point,
     find_telling_pairs,
     gradients,
     judge_sweeps,
@@ -186,6 +186,6 @@ def test_the_built_in_author_pays_no_cheat(env_id: str, prompt: str) -> None:
 
 def test_no_motion_stands_for_what_none_comes_near() -> None:
     point = Judged(score=0.9, criteria={}, task=0.3)
-    assert find_asked({"moving": [point]}) is None
+    assert find_best_point({"moving": [point]}) is None
     better = point.model_copy(update={"task": 0.7})
-    assert find_asked({"moving": [point, better]}) == ("moving", 1)
+    assert find_best_point({"moving": [point, better]}) == ("moving", 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from p2p.agents.intent_elicitor import in_a_line
+from p2p.agents.intent_elicitor import summarise_body
 from p2p.agents.judge_code import SUMMARY_KEYS, trajectory_columns
 from p2p.agents.requests import (
     REQUESTS,
@@ -32,7 +32,7 @@ from p2p.agents.requests import (
     VisualRequest,
 )
 from p2p.agents.revise_agent import environment_facts
-from p2p.agents.revise_tool_dispatch import MAX_HISTORY, tunables
+from p2p.agents.revise_tool_dispatch import MAX_HISTORY, tunable_settings
 from p2p.agents.reward_author import access
 from p2p.agents.screening import describe_unaided
 from p2p.agents.session_analyzer import DETAILED
@@ -138,7 +138,7 @@ def reviewed(spec: EnvSpec) -> ReviewRequest:
 ROLES: dict[str, Render] = {
     "environment_chooser": lambda spec: (
         EnvironmentChoices(
-            prompt=PROMPT, environments={e: in_a_line(get_env_spec(e)) for e in list_env_ids()}
+            prompt=PROMPT, environments={e: summarise_body(get_env_spec(e)) for e in list_env_ids()}
         ),
         {},
     ),
@@ -229,7 +229,7 @@ ROLES: dict[str, Render] = {
             training_curve=tuple((i * 1000, 12.34) for i in range(16)),
             bounds=TUNABLE_BOUNDS,
             still_improving=True,
-            hyperparameters=tunables(TrainConfig()),
+            hyperparameters=tunable_settings(TrainConfig()),
             history=TRIED,
             lessons=LESSONS,
             remarks=("do not jump",),

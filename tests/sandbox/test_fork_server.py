@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import pytest
 from sandbox_runner import INSIDE, Runner
 
 WARM = ("numpy",)
@@ -92,6 +93,18 @@ def test_without_its_server_a_trial_ends_and_the_next_has_another(sandbox: Runne
 
 def test_modules_that_cannot_be_imported_leave_a_process_of_its_own(sandbox: Runner) -> None:
     with sandbox.start("send(b'up')", warm=("no_such_module",)) as process:
+        assert process.parent_pid == os.getpid()
+        assert process.poll(30) == b"up"
+
+
+def test_where_no_child_can_be_watched_a_trial_has_a_process_of_its_own(
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with sandbox.start("send(b'up')", warm=WARM) as process:
         assert process.parent_pid == os.getpid()
         assert process.poll(30) == b"up"
 

@@ -6,10 +6,13 @@ precision (float32 control costs, libm's pow for scalar squares, BLAS dot produc
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import safetensors.numpy
+from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
 from p2p.config import EnvOptions
 from p2p.training.envs.batched_env import row_seeds
@@ -20,6 +23,7 @@ from p2p.training.vec_env import (
     UnknownEnvironmentError,
     is_fast,
     make_batched_env,
+    why_slow,
 )
 
 TERMINATING = ["Ant", "Hopper", "Walker2d", "Humanoid", "InvertedPendulum"]
@@ -114,6 +118,43 @@ def test_an_environment_registered_anew_with_other_arguments_is_fast_and_equal()
             assert_same_as_gymnasium(make_batched_env(EnvOptions(variant), 2), singles, 70)
         finally:
             del gym.registry[variant]
+
+
+class HeavyHopper(HopperEnv):
+    """Another model, the same step."""
+
+    metadata: ClassVar[dict[str, Any]] = HopperEnv.metadata
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(healthy_z_range=(0.5, 2.0), **arguments)
+        self.model.body_mass[1:] *= 1.5
+        self.heavier = True
+
+
+class RewardedHopper(HeavyHopper):
+    def _get_rew(self, x_velocity: float, action: np.ndarray) -> tuple[float, dict[str, float]]:
+        return 1.0, {}
+
+
+class UnsteadyHopper(HeavyHopper):
+    def reset_model(self) -> np.ndarray:
+        self.model.opt.gravity[2] = -9.81 * self.np_random.uniform(0.5, 1.0)
+        return super().reset_model()
+
+
+def test_class_that_keeps_the_step_is_fast_and_others_say_why_not():
+    classes = {"": HeavyHopper, "_get_rew": RewardedHopper, "reset_model": UnsteadyHopper}
+    for changed, entry_point in classes.items():
+        gym.register("Mine-v0", entry_point=entry_point, max_episode_steps=30)
+        try:
+            assert why_slow("Mine-v0") == (changed and f"its class has its own {changed}")
+            if not changed:
+                singles = [gym.make("Mine-v0") for _ in range(2)]
+                batch = make_batched_env(EnvOptions("Mine-v0"), 2)
+                assert isinstance(batch, MujocoVecEnv)
+                assert_same_as_gymnasium(batch, singles, 70)
+        finally:
+            del gym.registry["Mine-v0"]
 
 
 def test_double_precision_actions_are_costed_in_double_precision():

@@ -34,8 +34,8 @@ def choose_environment(client: LLMClient, prompt: str) -> EnvironmentChoice:
 
     Raises InferenceError.
     """
-    _not_empty(prompt)
-    choices = {env_id: in_a_line(get_env_spec(env_id)) for env_id in list_env_ids()}
+    _check_prompt(prompt)
+    choices = {env_id: summarise_body(get_env_spec(env_id)) for env_id in list_env_ids()}
 
     def check(choice: EnvironmentChoice) -> None:
         if choice.env_id is not None and choice.env_id not in choices:
@@ -64,12 +64,12 @@ def elicit(
         NotUnderstood: the prompt asks for nothing that can be done in this environment.
         InferenceError: no answer came.
     """
-    _not_empty(prompt)
+    _check_prompt(prompt)
     request = IntentRequest(
         prompt=prompt,
         env_id=env_id,
         pictures=pictures,
-        usual={each.id: _in_words(each) for each in usual},
+        usual={each.id: _describe_criterion(each) for each in usual},
     )
     facts = [body_facts(get_env_spec(env_id))]
     if client.model != BUILTIN:  # which reads the request alone
@@ -94,7 +94,7 @@ def elicit(
     return Intent(
         prompt=prompt,
         env_id=env_id,
-        criteria=_with_usual(proposal, usual),
+        criteria=_add_usual(proposal, usual),
         unused_words=proposal.unused_words,
         note=proposal.note,
         assumptions=(*proposal.assumptions, *left_out),
@@ -110,7 +110,7 @@ def check_proposal(
     """Raises AskAgain with all that is wrong with it; a refusal is right as it is."""
     if proposal.refusal:
         return
-    criteria = _with_usual(proposal, usual)
+    criteria = _add_usual(proposal, usual)
     wrong = []
     if not FEWEST <= len(criteria) <= MOST:
         kept = len(criteria) - len(proposal.criteria)
@@ -144,8 +144,8 @@ def check_proposal(
         raise AskAgain("\n".join(wrong))
 
 
-def _with_usual(proposal: IntentProposal, usual: Sequence[Criterion]) -> tuple[Criterion, ...]:
-    """The criteria of a proposal, then those that go without saying; repeated ones count once."""
+def _add_usual(proposal: IntentProposal, usual: Sequence[Criterion]) -> tuple[Criterion, ...]:
+    """Return a proposal's criteria followed by the implied ones, without repetition."""
     kept = {each.id: each for each in usual if each.id not in proposal.left_out}
 
     def repeats(criterion: Criterion) -> bool:
@@ -157,18 +157,18 @@ def _with_usual(proposal: IntentProposal, usual: Sequence[Criterion]) -> tuple[C
     return (*(each for each in proposal.criteria if not repeats(each)), *kept.values())
 
 
-def _in_words(criterion: Criterion) -> str:
+def _describe_criterion(criterion: Criterion) -> str:
     bound = f"{criterion.comparison.replace('_', ' ')} {criterion.threshold:g} {criterion.unit}"
     return f"{criterion.title}: {criterion.measure}, {bound.strip()}"
 
 
-def _not_empty(prompt: str) -> None:
+def _check_prompt(prompt: str) -> None:
     if not prompt.strip():
         raise NotUnderstood("the prompt is empty: say what the robot should do")
 
 
-def in_a_line(spec: EnvSpec) -> str:
-    """A body in a few words, as the choice of one needs it."""
+def summarise_body(spec: EnvSpec) -> str:
+    """Describe a body in one line, for the choice of an environment."""
     bodies = ", ".join(body.name for body in spec.bodies[1:])
     return f"{spec.description}; bodies: {bodies}"
 
@@ -215,7 +215,7 @@ def parse_criteria(text: str) -> tuple[Criterion, ...]:
     criteria = [_criterion(number, entry, problems) for number, entry in enumerate(entries, 1)]
     if problems:
         raise CriteriaError("\n".join(problems))
-    return _checked(tuple(c for c in criteria if c is not None))
+    return _check_criteria(tuple(c for c in criteria if c is not None))
 
 
 def with_criteria(intent: Intent, criteria: Sequence[Criterion]) -> Intent:
@@ -238,7 +238,7 @@ def with_visual_criteria(intent: Intent, texts: Sequence[str]) -> Intent:
     there = {criterion.description for criterion in intent.criteria if criterion.visual}
     ids = {criterion.id for criterion in intent.criteria}
     free = (n for n in count(1) if f"seen_{n}" not in ids)
-    added = [Criterion.seen(next(free), text) for text in texts if text not in there]
+    added = [Criterion.from_remark(next(free), text) for text in texts if text not in there]
     criteria = [*intent.criteria, *added]
     return Intent.model_validate(intent.model_dump() | {"criteria": criteria})
 
@@ -260,7 +260,7 @@ def _criterion(number: int, entry: object, problems: list[str]) -> Criterion | N
         return None
 
 
-def _checked(criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+def _check_criteria(criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
     try:
         return Intent(prompt="", env_id="", criteria=criteria, author="user").criteria
     except ValidationError as error:

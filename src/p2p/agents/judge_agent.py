@@ -136,7 +136,7 @@ class EpisodeJudge:
         if self.strategy == "code":
             episodes = self._measure(episodes)
         elif self.strategy == "vlm":
-            episodes = [*self._look(episodes[:LOOKED_AT]), *episodes[LOOKED_AT:]]
+            episodes = [*self._look_at(episodes[:LOOKED_AT]), *episodes[LOOKED_AT:]]
         else:
             episodes = self._measure_and_look(episodes)
         decided = [each for each in self._correct(self._settle(episodes)) if each.opinions]
@@ -173,11 +173,11 @@ class EpisodeJudge:
             return measured
         chosen = [0, *(1 + i for i in _extremes(measured[1:]))]
         if missed := self._missed_in_all(measured):
-            [first] = self._settle(self._look(measured[:1]), missed)
+            [first] = self._settle(self._look_at(measured[:1]), missed)
             measured[0] = first
             scores = first.verdict.criteria if first.verdict else ()
-            chosen = [] if self._missed(scores) & missed else chosen[1:]
-        for i, each in zip(chosen, self._look([measured[i] for i in chosen]), strict=True):
+            chosen = [] if self._find_missed(scores) & missed else chosen[1:]
+        for i, each in zip(chosen, self._look_at([measured[i] for i in chosen]), strict=True):
             measured[i] = each
         return measured
 
@@ -192,8 +192,8 @@ class EpisodeJudge:
             criteria = tuple(c for c in criteria if c.hard or c.visual)
         return self.intent.model_copy(update={"criteria": criteria})
 
-    def _missed(self, scores: Iterable[CriterionScore]) -> set[str]:
-        """The hard criteria that these scores do not meet, of those that code can judge."""
+    def _find_missed(self, scores: Iterable[CriterionScore]) -> set[str]:
+        """Return the ids of the measured hard criteria that these scores do not meet."""
         hard = {criterion.id: criterion for criterion in self.intent.measured if criterion.hard}
         return {
             each.id
@@ -208,10 +208,10 @@ class EpisodeJudge:
         opinions = [each.code for each in episodes if each.code and each.code.available]
         if len(opinions) < len(episodes):
             return set()
-        return set.intersection(*(self._missed(each.criteria) for each in opinions))
+        return set.intersection(*(self._find_missed(each.criteria) for each in opinions))
 
-    def _look(self, episodes: Sequence[JudgedEpisode]) -> list[JudgedEpisode]:
-        """Film and show them; with nobody to look, that is the reason why nothing was seen."""
+    def _look_at(self, episodes: Sequence[JudgedEpisode]) -> list[JudgedEpisode]:
+        """Film the episodes and ask the VLM about them; without a VLM, give that as the reason."""
         if not episodes:
             return []
         if self.vlm is None:
@@ -226,10 +226,10 @@ class EpisodeJudge:
             motion_trail=self.loop.motion_trail,
         )
         with ThreadPoolExecutor(LOOKED_AT) as pool:
-            seen = list(pool.map(self._see, episodes, films))
+            seen = list(pool.map(self._ask_vlm, episodes, films))
         return [replace(each, vlm=opinion) for each, opinion in zip(episodes, seen, strict=True)]
 
-    def _see(self, episode: JudgedEpisode, filmed: Film) -> JudgeOpinion:
+    def _ask_vlm(self, episode: JudgedEpisode, filmed: Film) -> JudgeOpinion:
         assert self.vlm is not None
         if filmed.problem:
             return verdicts.unavailable_opinion("vlm", f"no video could be made: {filmed.problem}")
@@ -265,7 +265,7 @@ class EpisodeJudge:
             alone = self.strategy != "both"
             return replace(episode, verdict=verdicts.verdict_of_one(there[0], alone=alone))
         # Who settles it is asked only where the answer could change whether the run passes.
-        disputed = self._missed(code.criteria) ^ self._missed(vlm.criteria)
+        disputed = self._find_missed(code.criteria) ^ self._find_missed(vlm.criteria)
         for opinion in (code, vlm):
             disputed &= {each.id for each in opinion.criteria if each.score is not None}
         if (

@@ -160,7 +160,7 @@ class JudgeAuthor(CodeAuthor):
             if not opinion.available:
                 reasons.setdefault(opinion.reason, name)
             else:
-                for problem in _miscounted(opinion, self.intent.criteria):
+                for problem in _check_counts(opinion, self.intent.criteria):
                     reasons.setdefault(problem, name)
         problems = [f"{where}: {reason}" for reason, where in reasons.items()]
         if problems:
@@ -197,8 +197,8 @@ def _trial(config: TrainConfig) -> Iterator[Trial]:
         yield trial
 
 
-def _miscounted(opinion: JudgeOpinion, criteria: Sequence[Criterion]) -> Iterator[str]:
-    """What is wrong with the counts of events."""
+def _check_counts(opinion: JudgeOpinion, criteria: Sequence[Criterion]) -> Iterator[str]:
+    """Yield what is wrong with an opinion's counts of events."""
     events = {criterion.id: criterion.event for criterion in criteria if criterion.event}
     for each in opinion.criteria:
         value = each.value

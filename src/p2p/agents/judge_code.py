@@ -204,7 +204,7 @@ def _run(
         answers, end = _run_worker(payload, trajectories, seconds)
         replies += answers
         if len(replies) < len(episodes):
-            reason = _why(end, function, seconds)
+            reason = _describe_exit(end, function, seconds)
             replies.append(reason)  # of the episode it was at; the others get another chance
     return replies + [reason] * (len(episodes) - len(replies))
 
@@ -259,7 +259,7 @@ def _answer(message: _Message, ids: Sequence[str]) -> Reply | str:
         return str(error)
 
 
-def _why(end: SandboxExit, function: str, seconds: float) -> str:
+def _describe_exit(end: SandboxExit, function: str, seconds: float) -> str:
     if end.reason in ("stalled", "wall clock"):
         return f"{function} hangs: it did not finish an episode within {seconds:g} s"
     if end.reason == "memory":

@@ -109,7 +109,7 @@ def _play_scripts(
     if env is None:
         return
     if "asked" in payload:
-        _earn(env, payload, config, say)
+        _compute_returns(env, payload, config, say)
         return
     for sweep in env.each_sweep():
         if sweep.name not in payload["sweeps"]:
@@ -124,14 +124,14 @@ def _play_scripts(
         say({"type": "paid", "name": sweep.name, "returns": returns.tolist()})
 
 
-def _earn(
+def _compute_returns(
     env: ScriptedEnv,
     payload: Mapping[str, Any],
     config: TrainConfig,
     say: Callable[[dict[str, Any]], None],
 ) -> None:
     name, place = payload["asked"]
-    motions = env.screened((name, place))
+    motions = env.make_screened_motions((name, place))
     names = iter(motions)
     for count in env.each_batch([*motions.values()]):
         batch = [next(names) for _ in range(count)]

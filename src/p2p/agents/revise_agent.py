@@ -22,8 +22,8 @@ from p2p.agents.revise_tool_dispatch import (
     episode_files,
     history,
     lesson_update_problem,
-    rounded,
-    tunables,
+    round_digits,
+    tunable_settings,
 )
 from p2p.agents.reward_author import access
 from p2p.agents.reward_source import SHORT_DIGEST, find_breaches, reward_digest
@@ -154,7 +154,7 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         learning_curve=_thin_curve(run.curve) if run else (),
         training_curve=_thin_curve(run.training_curve) if run else (),
         still_improving=_still_improving(run),
-        hyperparameters=tunables(current.config),
+        hyperparameters=tunable_settings(current.config),
         bounds={
             name: TUNABLE_BOUNDS[name]
             for name in current.config.tunable
@@ -172,12 +172,12 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
 
 def _history(view: SessionView, config: TrainConfig) -> tuple[PastIteration, ...]:
     """The iterations so far, with hyperparameters where they differ from this configuration."""
-    here = tunables(config)
+    here = tunable_settings(config)
 
-    def tried(past: PastIteration) -> PastIteration:
+    def add_details(past: PastIteration) -> PastIteration:
         iteration, node = view.iterations.get(past.iteration), view.lineage.node(past.iteration)
         code = iteration.reward_code if iteration else ""
-        settings = tunables(iteration.config) if iteration else {}
+        settings = tunable_settings(iteration.config) if iteration else {}
         details = {
             "rule": node.rule if node else "",
             "reward_digest": reward_digest(code)[:SHORT_DIGEST] if code else "",
@@ -185,7 +185,7 @@ def _history(view: SessionView, config: TrainConfig) -> tuple[PastIteration, ...
         }
         return past.model_copy(update=details)
 
-    return tuple(map(tried, history(view)))
+    return tuple(map(add_details, history(view)))
 
 
 def _still_improving(run: RunView | None) -> bool | None:
@@ -200,13 +200,13 @@ def _thin_curve(curve: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float]
         places = {round(i * last / (_MOST_POINTS - 2)) for i in range(_MOST_POINTS - 1)}
         places.add(max(range(len(curve)), key=lambda place: curve[place][1]))
         curve = tuple(curve[place] for place in sorted(places))
-    return tuple((step, rounded(value)) for step, value in curve)
+    return tuple((step, round_digits(value)) for step, value in curve)
 
 
 def _shorten_score(score: CriterionScore) -> CriterionScore:
     """With as many digits as anybody reads."""
     numbers = {"score": score.score, "std": score.std, "value": score.value}
-    update = {name: value and rounded(value) for name, value in numbers.items()}
+    update = {name: value and round_digits(value) for name, value in numbers.items()}
     return score.model_copy(update=update)
 
 
@@ -230,7 +230,9 @@ def term_statistics(run: RunView, step: int | None) -> tuple[TermStatistics, ...
     episodes = [terms for terms in recorded.values() if terms]
     if not episodes:
         return tuple(
-            TermStatistics(name=name, mean=rounded(mean), share=round(run.term_shares[name], 3))
+            TermStatistics(
+                name=name, mean=round_digits(mean), share=round(run.term_shares[name], 3)
+            )
             for name, mean in run.term_means.items()
         )
     series = {name: np.concatenate([each[name] for each in episodes]) for name in episodes[0]}
@@ -238,10 +240,10 @@ def term_statistics(run: RunView, step: int | None) -> tuple[TermStatistics, ...
     return tuple(
         TermStatistics(
             name=name,
-            mean=rounded(each.mean or 0.0),
+            mean=round_digits(each.mean or 0.0),
             share=round(each.fraction_of_total or 0.0, 3),
-            low=rounded(float(np.nanmin(series[name]))),
-            high=rounded(float(np.nanmax(series[name]))),
+            low=round_digits(float(np.nanmin(series[name]))),
+            high=round_digits(float(np.nanmax(series[name]))),
             correlations=correlations.get(name, {}),
         )
         for name, each in analyze_trajectory(series).terms.items()
@@ -342,17 +344,19 @@ def assess_proposal(
             f"there are {', '.join(map(str, usable[-50:]))}"
         )
     else:
-        before = tunables(base.config)
+        before = tunable_settings(base.config)
         fixed = fixed_hyperparameters(view)
         free = {name: value for name, value in proposal.hp_changes.items() if name not in fixed}
         problems += base.config.tuning_problems(free)
-        after = tunables(_apply_changes(view, base.config, proposal.hp_changes, fixed, notes))
+        after = tunable_settings(
+            _apply_changes(view, base.config, proposal.hp_changes, fixed, notes)
+        )
         changes = {name: value for name, value in after.items() if value != before[name]}
         digest = reward_digest(proposal.reward_code)
         alike = [
             number
             for number, each in iterations.items()
-            if tunables(each.config) == after and reward_digest(each.reward_code) == digest
+            if tunable_settings(each.config) == after and reward_digest(each.reward_code) == digest
         ]
         if alike and not proposal.warm_start:  # a policy that is trained on is another one
             same = f"iteration {alike[0]} had the same reward and hyperparameters"

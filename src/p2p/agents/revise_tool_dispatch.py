@@ -154,7 +154,7 @@ class SessionTools:
         files = episode_files(run)
         label = episode or ("median" if "median" in files else next(iter(files), ""))
         if label not in files:
-            raise ToolMistake(f"no recorded episode {label!r}; there are {_listed(files)}")
+            raise ToolMistake(f"no recorded episode {label!r}; there are {_list_names(files)}")
         try:
             return f"{label}\n{table(RecordedEpisode.load(files[label]), columns, first, last)}"
         except (OSError, ValueError) as error:
@@ -169,7 +169,7 @@ class SessionTools:
         pairs = [("score", nodes[iter_a].score, nodes[iter_b].score)]
         pairs += [(f"  {e.id}", before.get(e.id), e.score) for e in criteria_of(second)]
         lines = [f"{name}: {format_score(old)} -> {format_score(new)}" for name, old, new in pairs]
-        changes = config_changes(tunables(first.config), tunables(second.config))
+        changes = config_changes(tunable_settings(first.config), tunable_settings(second.config))
         return "\n".join([*lines, f"hyperparameters: {changes}", _code_diff(first, second)])
 
     @_as_text
@@ -178,7 +178,7 @@ class SessionTools:
         if not (nodes := nodes_of(self._view)):
             return "no iterations yet"
         views = self._view.iterations
-        settings = {n: tunables(views[n].config) for n in nodes if n in views}
+        settings = {n: tunable_settings(views[n].config) for n in nodes if n in views}
         notes = history_notes([*nodes.values()], settings)
         return "\n".join([*notes, lineage_text(self._view.lineage)])
 
@@ -212,7 +212,9 @@ class SessionTools:
         number = self._iteration if iteration is None else iteration
         number = max(iterations) if number is None else number
         if number not in iterations:
-            raise ToolMistake(f"there is no iteration {number}; there are {_listed(iterations)}")
+            raise ToolMistake(
+                f"there is no iteration {number}; there are {_list_names(iterations)}"
+            )
         return iterations[number]
 
 
@@ -234,42 +236,42 @@ def _run(iteration: IterationView, run_id: str) -> RunView:
     if run_id not in runs:
         runs.pop("")
         raise ToolMistake(
-            f"iteration {iteration.number} has no run {run_id}; it has {_listed(runs)}"
+            f"iteration {iteration.number} has no run {run_id}; it has {_list_names(runs)}"
         )
     return runs[run_id]
 
 
-def _listed(names: Iterable[object]) -> str:
+def _list_names(names: Iterable[object]) -> str:
     return ", ".join(map(str, list(names)[-50:]))
 
 
 # --- values ---------------------------------------------------------------------------------------
 
 
-def shortened(text: str, longest: int) -> str:
-    """On one line, and not longer than this."""
+def shorten_line(text: str, longest: int) -> str:
+    """Put a text on one line, cut to a length."""
     flat = " ".join(text.split())
     return flat if len(flat) <= longest else flat[: longest - 1] + "…"
 
 
-def rounded(value: float) -> float:
-    """To four digits: more of them only cost tokens."""
+def round_digits(value: float) -> float:
+    """Round to four digits; more of them only cost tokens."""
     return float(f"{value:.4g}")
 
 
-def tunables(config: TrainConfig) -> dict[str, Any]:
-    """The hyperparameters that a revision could change, as JSON has them."""
+def tunable_settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the hyperparameters that a revision can change, as JSON values."""
     return config.model_dump(mode="json", include=set(config.tunable))
 
 
 def nodes_of(view: SessionView) -> dict[int, LineageNode]:
     """All iterations in their order: as the lineage has them, else as far as their files tell."""
-    nodes = {number: _unlisted(each) for number, each in view.iterations.items()}
+    nodes = {number: _make_node(each) for number, each in view.iterations.items()}
     nodes |= {node.iteration: node for node in view.lineage.data.nodes}
     return dict(sorted(nodes.items()))
 
 
-def _unlisted(iteration: IterationView) -> LineageNode:
+def _make_node(iteration: IterationView) -> LineageNode:
     judgment = iteration.judgment or JudgmentResult(intent_score=None)
     return LineageNode(
         iteration=iteration.number,
@@ -290,10 +292,10 @@ def history(view: SessionView) -> tuple[PastIteration, ...]:
         PastIteration(
             iteration=node.iteration,
             parent=node.parent,
-            score=node.score and rounded(node.score),
-            final_return=node.final_return and rounded(node.final_return),
+            score=node.score and round_digits(node.score),
+            final_return=node.final_return and round_digits(node.final_return),
             failure_tags=node.failure_tags[:8],
-            changes=shortened(node.changes, 200),
+            changes=shorten_line(node.changes, 200),
         )
         for node in [*kept, *nodes[-MAX_HISTORY:]]
     )
@@ -320,7 +322,7 @@ def judgment_text(judgment: JudgmentResult, *, rollouts: bool = False) -> str:
         lines.append(f"confidence: {judgment.confidence:.2f}")
     lines += _criterion_lines(judgment.criteria)
     lines.append(f"failures: {', '.join(judgment.failure_tags) or 'none'}")
-    lines.append(f"diagnosis: {shortened(judgment.diagnosis, 1500)}")
+    lines.append(f"diagnosis: {shorten_line(judgment.diagnosis, 1500)}")
     if rollouts:
         lines += [f"episode {_rollout_line(each)}" for each in judgment.rollouts]
     return "\n".join(lines)
@@ -330,7 +332,7 @@ def _criterion_lines(scores: Sequence[CriterionScore]) -> list[str]:
     return [
         f"  {each.id}: {format_score(each.score, each.std)}"
         + ("" if each.value is None else f", measured {each.value:.4g}")
-        + (f", {shortened(each.evidence, 200)}" if each.evidence else "")
+        + (f", {shorten_line(each.evidence, 200)}" if each.evidence else "")
         for each in scores
     ]
 
@@ -347,21 +349,21 @@ def _rollout_text(run: RunView, step: int | None, label: str) -> str:
         raise ToolMistake(f"no checkpoint of {run.run_id} is judged")
     step = max(judgments) if step is None else step
     if step not in judgments:
-        raise ToolMistake(f"no judgement of step {step}; judged are {_listed(judgments)}")
+        raise ToolMistake(f"no judgement of step {step}; judged are {_list_names(judgments)}")
     rollouts = {rollout.label: rollout for rollout in judgments[step].rollouts}
     if label not in rollouts:
-        raise ToolMistake(f"no judged episode {label!r}; there are {_listed(rollouts)}")
+        raise ToolMistake(f"no judged episode {label!r}; there are {_list_names(rollouts)}")
     rollout = rollouts[label]
     lines = [
         _rollout_line(rollout),
         *_criterion_lines(rollout.criteria),
-        f"diagnosis: {shortened(rollout.diagnosis, 800)}",
+        f"diagnosis: {shorten_line(rollout.diagnosis, 800)}",
     ]
     for opinion in rollout.opinions:
         if opinion.available:
-            text = f"{format_score(opinion.score)}; {shortened(opinion.diagnosis, 400)}"
+            text = f"{format_score(opinion.score)}; {shorten_line(opinion.diagnosis, 400)}"
         else:
-            text = f"could not judge: {shortened(opinion.reason, 300)}"
+            text = f"could not judge: {shorten_line(opinion.reason, 300)}"
         lines += [f"judge {opinion.judge}: {text}", *_criterion_lines(opinion.criteria)]
     return "\n".join(lines)
 
@@ -403,8 +405,10 @@ def _run_line(run: RunView, base: TrainConfig) -> str:
     judgment, config = run.judgment, run.config
     score = format_score(judgment.intent_score, judgment.score_std) if judgment else "not judged"
     last = f", last evaluation {run.curve[-1][1]:.4g}" if run.curve else ""
-    failed = f" ({shortened(run.error, 200)})" if run.error else ""
-    changes = config_changes(tunables(base), tunables(config)) if config else "unknown"
+    failed = f" ({shorten_line(run.error, 200)})" if run.error else ""
+    changes = (
+        config_changes(tunable_settings(base), tunable_settings(config)) if config else "unknown"
+    )
     return f"{run.run_id}: {run.status}{failed}, score {score}{last}, changes: {changes}"
 
 
@@ -445,7 +449,7 @@ def lineage_text(lineage: Lineage) -> str:
     for number, lesson in enumerate(lessons):
         checked = " (checked by code)" if lesson.tier == "HARD" and lesson.check else ""
         where = f"{lesson.tier}{checked}, from iteration {lesson.learned_at}"
-        lines.append(f"[{number}] {where}: {shortened(lesson.text, 240)}")
+        lines.append(f"[{number}] {where}: {shorten_line(lesson.text, 240)}")
     return "\n".join(lines)
 
 
@@ -454,7 +458,7 @@ def _node_line(node: LineageNode, best: LineageNode | None) -> str:
     parent = "new" if node.parent is None else f"from {node.parent}"
     score = ("" if node.score is None else "score ") + format_score(node.score, node.score_std)
     passed = ", passed" if node.passed else ""
-    tags = f" [{shortened(', '.join(node.failure_tags), _LONGEST)}]" if node.failure_tags else ""
+    tags = f" [{shorten_line(', '.join(node.failure_tags), _LONGEST)}]" if node.failure_tags else ""
     return f"{mark}{node.iteration} ({parent}): {score}{passed}{tags}"
 
 
@@ -467,7 +471,7 @@ def _node_details(node: LineageNode) -> list[str]:
         "diagnosis": node.diagnosis,
         "lesson": node.lesson,
     }
-    return [f"    {name}: {shortened(text, _LONGEST)}" for name, text in details.items() if text]
+    return [f"    {name}: {shorten_line(text, _LONGEST)}" for name, text in details.items() if text]
 
 
 def history_notes(

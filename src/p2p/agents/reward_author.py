@@ -179,7 +179,7 @@ class RewardAuthor(CodeAuthor):
         if not code:
             return ("", 0), {}
         judged = screening.judge_sweeps(code, criteria, self.config, of_root=True)
-        asked = screening.find_asked(judged)
+        asked = screening.find_best_point(judged)
         if asked is None:
             return ("", 0), {}
         return asked, screening.judge_cheats(code, criteria, self.config, asked)

@@ -18,7 +18,7 @@ SHORT_DIGEST = 12
 
 def reward_digest(code: str) -> str:
     """SHA-256 of what the code does: layout, comments and docstrings do not count."""
-    return hashlib.sha256(_normalised(code).encode("utf-8", "replace")).hexdigest()
+    return hashlib.sha256(_normalise_code(code).encode("utf-8", "replace")).hexdigest()
 
 
 def term_names(code: str) -> frozenset[str]:
@@ -27,7 +27,7 @@ def term_names(code: str) -> frozenset[str]:
     Those are the text keys of its dicts, written as displays, calls of `dict` or item by item. Keys
     that are only read, such as those of `info`, are none. Code that cannot be parsed has none.
     """
-    tree = _parsed(code)
+    tree = _parse_code(code)
     if tree is None:
         return frozenset()
     names: set[str | None] = set()
@@ -45,15 +45,15 @@ def _text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _parsed(code: str) -> ast.Module | None:
+def _parse_code(code: str) -> ast.Module | None:
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _normalised(code: str) -> str:
-    tree = _parsed(code)
+def _normalise_code(code: str) -> str:
+    tree = _parse_code(code)
     if tree is not None:
         try:
             # Not ast.dump, whose form differs between versions of Python.
@@ -93,9 +93,9 @@ def reweight(code: str, factors: Mapping[str, float]) -> str | None:
     Of a recipe the terms are weighed anew. Any other `reward_fn`, whose total is the sum of its
     terms by the rules of writing one, is wrapped, once.
     """
-    recipe = _own_recipe(code)
+    recipe = _read_own_recipe(code)
     if recipe is not None:
-        terms = [term.scaled(factors.get(term.name, 1.0)) for term in recipe.terms]
+        terms = [term.scale_weight(factors.get(term.name, 1.0)) for term in recipe.terms]
         return render(recipe.with_terms(terms))
     if _MARK in code or not _defines_function(code):
         return None
@@ -105,13 +105,13 @@ def reweight(code: str, factors: Mapping[str, float]) -> str | None:
 
 def terms_serving(code: str, criteria: Collection[str]) -> tuple[str, ...]:
     """The terms of a recipe that serve one of these criteria; none where there is no recipe."""
-    recipe = _own_recipe(code)
+    recipe = _read_own_recipe(code)
     terms = recipe.terms if recipe else ()
     return tuple(term.name for term in terms if not set(criteria).isdisjoint(term.criteria))
 
 
-def _own_recipe(code: str) -> Recipe | None:
-    """The recipe that says all of the code; None: the code is, or was changed by, somebody else."""
+def _read_own_recipe(code: str) -> Recipe | None:
+    """Return the recipe that generates exactly this code, or None if the code differs from it."""
     recipe = read_recipe(code)
     if recipe is None or reward_digest(render(recipe)) != reward_digest(code):
         return None

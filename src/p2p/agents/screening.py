@@ -359,7 +359,7 @@ def _judge_scripts(
     """What the judge gives for the motions that `play_scripts` plays, by name."""
     names: list[str] = []
 
-    def played() -> Iterator[tuple[int, RecordedEpisode]]:
+    def play_asked() -> Iterator[tuple[int, RecordedEpisode]]:
         for name, episode in play_scripts(config, asked, seed=SCRIPT_SEED):
             names.append(name)
             yield SCRIPT_SEED, episode
@@ -369,7 +369,7 @@ def _judge_scripts(
     spec = get_env_spec(config.env_id)
     horizon = config.max_episode_steps or spec.max_episode_steps or STEPS
     config = config.with_updates(max_episode_steps=script_steps(spec.dt, horizon))
-    opinions = _judge_episodes(code, criteria, config, played())
+    opinions = _judge_episodes(code, criteria, config, play_asked())
     return [(name, _point(each, criteria)) for name, each in zip(names, opinions, strict=True)]
 
 
@@ -568,8 +568,8 @@ def describe_gradients(found: Sequence[CriterionGradient]) -> str:
     return "\n".join((count, *describe_falling(found)))
 
 
-def find_asked(judged: Mapping[str, Sequence[Judged]]) -> Place | None:
-    """The scripted motion that stands for what is asked; None: no one comes near it."""
+def find_best_point(judged: Mapping[str, Sequence[Judged]]) -> Place | None:
+    """Return the scripted motion that does the task best, or None if none comes near it."""
     ranked = [
         (point.task, point.score, (name, place))
         for name, points in judged.items()

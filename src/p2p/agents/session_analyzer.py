@@ -25,7 +25,7 @@ def analyze(client: LLMClient, view: SessionView) -> SessionAnalysis:
             {},
             tools=SessionTools(view).reading(),
             max_tool_calls=MAX_TOOL_CALLS,
-            check=_says_something,
+            check=_check_summary,
         )
     )
     return answer.value.model_copy(update={"author": answer.model})
@@ -51,6 +51,6 @@ def analysis_request(view: SessionView) -> AnalysisRequest:
     )
 
 
-def _says_something(analysis: SessionAnalysis) -> None:
+def _check_summary(analysis: SessionAnalysis) -> None:
     if not analysis.summary.strip():
         raise AskAgain("the summary is empty")

@@ -145,7 +145,7 @@ def seen_scores(
 
 
 def is_overruled(score: float | None, final: float | None) -> bool:
-    """Whether the final score says something else."""
+    """Return whether the final score differs from this one."""
     return score is not None and final is not None and abs(score - final) > CLOSE
 
 
@@ -249,7 +249,7 @@ def apply_shifts(
     Where the code judge is overruled, `evidence` of those that were seen stands for its own.
     """
 
-    def moved(each: CriterionScore) -> CriterionScore:
+    def move_score(each: CriterionScore) -> CriterionScore:
         if each.score is None or not by.get(each.id):
             return each
         score = _share(each.score + by[each.id])
@@ -258,7 +258,7 @@ def apply_shifts(
         text = (evidence or {}).get(each.id, each.evidence)
         return each.model_copy(update={"score": score, "value": None, "evidence": text})
 
-    return replace(verdict, criteria=tuple(map(moved, verdict.criteria)))
+    return replace(verdict, criteria=tuple(map(move_score, verdict.criteria)))
 
 
 def overruling_evidence(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, str]:
@@ -402,7 +402,7 @@ def _criterion(criterion: Criterion, judged: Sequence[RolloutJudgment]) -> Crite
             std=_std(scores),
             missed=missed,
             value=max(values, default=None),
-            evidence=_happened(criterion, entries),
+            evidence=_describe_event(criterion, entries),
         )
     # Who overruled a measured number says why, and that number is no evidence any more.
     ruled = [each for each in entries if each.value is None and each.evidence] if values else []
@@ -420,9 +420,9 @@ def _criterion(criterion: Criterion, judged: Sequence[RolloutJudgment]) -> Crite
     )
 
 
-def _happened(criterion: Criterion, entries: Sequence[CriterionScore]) -> str:
-    """`fell in 2 of 16 episodes`, with what was seen in the worst of them."""
-    episodes, judged = criterion.happened(entries)
+def _describe_event(criterion: Criterion, entries: Sequence[CriterionScore]) -> str:
+    """Return a text such as `fell in 2 of 16 episodes`, with the evidence of the worst one."""
+    episodes, judged = criterion.count_happened(entries)
     text = f"{criterion.event} in {episodes} of {judged} episodes"
     if not episodes:
         return text

@@ -184,13 +184,13 @@ def stretches(trajectory: RecordedEpisode, criteria: Sequence[Criterion]) -> lis
     # Side by side they would show one stretch twice as long: half a burst lies between them.
     apart = np.abs(np.arange(len(means)) - event) >= width + max(1, width // 2)
     usual = int(np.where(apart, typical, np.inf).argmin())
-    chosen = [Stretch(*_from(times, event), "where it changes most")]
+    chosen = [Stretch(*_find_burst(times, event), "where it changes most")]
     if apart.any():
-        chosen.append(Stretch(*_from(times, usual), "as it is most of the time"))
+        chosen.append(Stretch(*_find_burst(times, usual), "as it is most of the time"))
     return sorted(chosen, key=lambda stretch: stretch.start_s)
 
 
-def _from(times: NDArray[np.float64], row: int) -> tuple[float, float]:
+def _find_burst(times: NDArray[np.float64], row: int) -> tuple[float, float]:
     start = float(times[min(row, len(times) - 1)])
     start = max(float(times[0]), min(start, float(times[-1]) - BURST_S))
     return start, start + BURST_S

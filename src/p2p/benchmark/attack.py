@@ -19,9 +19,9 @@ import numpy as np
 from p2p.agents.builtin.reward import (
     Recipe,
     Term,
-    in_a_docstring,
+    clean_docstring,
+    match_criteria,
     render,
-    understood,
     with_criteria,
 )
 from p2p.agents.judge_agent import judge_trajectories
@@ -108,7 +108,7 @@ def plan_attacks(intent: Intent, config: TrainConfig) -> tuple[list[Attack], tup
 
     Those that leave out what was asked for come last: they seldom pass.
     """
-    pairs = understood(intent.env_id, intent.measured)
+    pairs = match_criteria(intent.env_id, intent.measured)
     everything = _recipe(intent, config, pairs)
     paid = {name for term in everything.terms for name in term.criteria}
     unpaid = tuple(c.title for c in intent.criteria if c.id not in paid)
@@ -128,7 +128,7 @@ def _recipe(
     """Pay for these criteria alone, and only up to where they are met."""
     empty = Recipe(
         env_id=intent.env_id,
-        title=in_a_docstring(intent.prompt)[:70].strip() or "attack",
+        title=clean_docstring(intent.prompt)[:70].strip() or "attack",
         terms=(),
         side_info=config.side_info,
         observe_time=config.observe_time,
@@ -246,7 +246,7 @@ def judge_attack(
         }
     )
     if not result.error:
-        result = _look(result, config, policy, files, case)
+        result = _add_truth(result, config, policy, files, case)
     save_model(record.path / RESULT, result)
     return result
 
@@ -262,14 +262,14 @@ def _record_episodes(config: TrainConfig, policy: Path, folder: Path, count: int
     return files
 
 
-def _look(
+def _add_truth(
     result: AttackResult,
     config: TrainConfig,
     policy: Path,
     files: Sequence[Path],
     case: Case | None,
 ) -> AttackResult:
-    """With what ground truth says: in plain Gymnasium, or on an engine's recorded positions."""
+    """Add the ground truth, in plain Gymnasium or from an engine's recorded positions."""
     from p2p.training.video.scene import open_model
 
     model, _ = open_model(config.env_id)

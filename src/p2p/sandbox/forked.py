@@ -51,12 +51,12 @@ class _Server:
             assert self._popen.stdin is not None
             with self._popen.stdin as told:
                 told.write(json.dumps(spec).encode() + b"\n")
-            self._hear()
+            self._receive()
         except (OSError, _ServerEnded) as error:
             self.close()
             raise _ServerEnded from error
 
-    def _hear(self) -> bytes:
+    def _receive(self) -> bytes:
         answer = self._control.recv(LARGEST_MESSAGE)
         if not answer:
             raise _ServerEnded
@@ -66,7 +66,7 @@ class _Server:
         """The answer to a message; raises OSError or _ServerEnded where none comes."""
         with self._lock:
             socket.send_fds(self._control, [message.encode()], pipes)
-            return self._hear()
+            return self._receive()
 
     def close(self) -> None:
         self._control.close()
@@ -77,10 +77,9 @@ class _Server:
 class ForkedChild(Child):
     """A child of a server, which alone can reap it."""
 
-    def __init__(self, server: _Server, pid: int, told: int, printed: int) -> None:
-        self._server, self.pid, self.parent_pid = server, pid, server.pid
+    def __init__(self, server: _Server, pid: int, ends: int, told: int, printed: int) -> None:
+        self._server, self.pid, self.parent_pid, self._ends = server, pid, server.pid, ends
         self.stdin, self.stdout = os.fdopen(told, "wb", 0), os.fdopen(printed, "rb", 0)
-        self._ends = os.pidfd_open(pid)
 
     def has_ended(self) -> bool:
         return bool(select.select([self._ends], [], [], 0)[0])
@@ -124,9 +123,17 @@ def fork(
             with _lock:
                 if _servers.get(key) is server:
                     _servers.pop(key).close()
-    for pipe in (told_in, printed_in, *((told, printed) if pid < 0 else ())):
-        os.close(pipe)
-    return None if pid < 0 else ForkedChild(server, pid, told, printed)
+    os.close(told_in)
+    os.close(printed_in)
+    if pid >= 0:
+        with contextlib.suppress(OSError):  # some containers refuse it
+            return ForkedChild(server, pid, os.pidfd_open(pid), told, printed)
+    os.close(told)  # a child ends when it is told nothing
+    os.close(printed)
+    if pid >= 0:
+        with contextlib.suppress(OSError, _ServerEnded):
+            server.ask(f"reap {pid}")
+    return None
 
 
 @atexit.register

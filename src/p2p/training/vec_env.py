@@ -38,7 +38,7 @@ from p2p.training.envs.batched_env import (
 from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.envs.kernel import EpisodeStarts
 from p2p.training.envs.mujoco_kernels import find_kernel
-from p2p.training.envs.registry import UnknownEnvironmentError, make_single, registered
+from p2p.training.envs.registry import UnknownEnvironmentError, find_spec, make_single
 from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:
@@ -56,16 +56,19 @@ __all__ = [
     "UnknownEnvironmentError",
     "is_fast",
     "make_batched_env",
+    "why_slow",
 ]
 
 
 def is_fast(env_id: str) -> bool:
-    """Whether MujocoVecEnv has this environment; UnknownEnvironmentError if it is not registered.
+    """Whether MujocoVecEnv has it; UnknownEnvironmentError if it is not registered."""
+    return why_slow(env_id) == ""
 
-    It goes by the class that is registered, so a Gymnasium environment that a user registers
-    anew with other arguments is fast, too.
-    """
-    return find_kernel(registered(env_id)) is not None
+
+def why_slow(env_id: str) -> str:
+    """Why an environment is stepped in Python; empty: it is not."""
+    kernel = find_kernel(find_spec(env_id))
+    return kernel if isinstance(kernel, str) else ""
 
 
 def make_batched_env(
@@ -95,9 +98,10 @@ class MujocoVecEnv:
 
     def __init__(self, options: EnvOptions, num_envs: int) -> None:
         env_id, num_threads = options.env_id, options.num_threads or len(os.sched_getaffinity(0))
-        kernel = find_kernel(registered(env_id))
-        if kernel is None:
-            raise ValueError(f"{env_id} has no batched form; use GymVecEnv (backend 'gym')")
+        kernel = find_kernel(find_spec(env_id))
+        if isinstance(kernel, str):
+            reason = f"{env_id} has no batched form, for {kernel}; use GymVecEnv (backend 'gym')"
+            raise ValueError(reason)  # noqa: TRY004 - of the environment, not of an argument
         if num_envs < 1 or num_threads < 1:
             raise ValueError(f"num_envs={num_envs} and num_threads={num_threads} must be positive")
         env: Any = make_single(options)

@@ -17,7 +17,7 @@ from p2p.agents.builtin.revise import revise
 from p2p.agents.builtin.reward import Recipe, read_recipe, write_reward
 from p2p.agents.requests import IntentRequest, PastIteration, ReviseRequest, RewardRequest
 from p2p.agents.revise_agent import revise as revise_session
-from p2p.agents.revise_tool_dispatch import tunables
+from p2p.agents.revise_tool_dispatch import tunable_settings
 from p2p.agents.reward_source import reward_digest
 from p2p.config import TrainConfig
 from p2p.contracts import CriterionScore, Lesson, LessonCheck, Revision
@@ -206,7 +206,9 @@ class Course:
 
     def distinct(self) -> bool:
         """Whether every iteration was another."""
-        seen = {(reward_digest(code), str(tunables(config))) for code, config in self.trained}
+        seen = {
+            (reward_digest(code), str(tunable_settings(config))) for code, config in self.trained
+        }
         return len(seen) == len(self.trained)
 
 
@@ -295,7 +297,7 @@ def test_after_a_drop_the_best_is_changed_by_another_rule(tmp_path):
     assert course.revisions[1].changes.startswith("back to iteration 1; ")
     assert len({revision.rule for revision in course.revisions[:3]}) == 3
     for revision in course.revisions:
-        before = tunables(course.trained[revision.based_on - 1][1])
+        before = tunable_settings(course.trained[revision.based_on - 1][1])
         for name, value in revision.hp_changes.items():
             assert f"{name} {before[name]} to {value}" in revision.changes
 

@@ -119,14 +119,14 @@ class CriteriaBuilder:
 
         What went without saying and is then asked for in so many words belongs to the task.
         """
-        for row in self._as_it_begins(rows):
+        for row in self._fit_to_start(rows):
             known = row.quantity in self.quantities if row.quantity else self.model.may_end_early
             if known:
                 self._add(row)
                 self.served = True
 
-    def _as_it_begins(self, rows: Sequence[Row]) -> Iterator[Row]:
-        """A pole that begins hanging cannot be up all the time: it has to get there.
+    def _fit_to_start(self, rows: Sequence[Row]) -> Iterator[Row]:
+        """Relax rows that a pole cannot meet from its hanging start: it has to swing up first.
 
         The cart that swings it up leaves the middle to do so.
         """

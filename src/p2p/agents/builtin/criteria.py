@@ -16,9 +16,9 @@ from p2p.agents.builtin.lexicon import (
     EITHER_SIDE,
     STOP_WORDS,
     Names,
-    by_phrase,
     canonical,
     entry_of,
+    index_phrases,
     load_words,
 )
 from p2p.agents.builtin.measures import WHOLE, Window
@@ -109,14 +109,14 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
             refusal=f"The prompt asks for {'; '.join(conflicts)} at the same time. Leave one of "
             "them out, or say “then” between them.",
         )
-    unused = _in_order(request.prompt, [*_foreign(parsed.unused, model), *builder.uncovered])
+    unused = _sort_by_place(request.prompt, [*_foreign(parsed.unused, model), *builder.uncovered])
     if not builder.has_task:
         cannot = "; ".join(dict.fromkeys(builder.cannot)) or "what was asked"
         return IntentProposal(
             criteria=(),
             unused_words=unused,
             refusal=f"The keyless author cannot measure on {model.spec.name}: {cannot}. "
-            f"{_what_helps(model)} {PROVIDERS}",
+            f"{_describe_model_parts(model)} {PROVIDERS}",
         )
     criteria = builder.criteria
     if len(criteria) > MOST:  # of a long sequence: what decides comes before what only ranks
@@ -150,8 +150,8 @@ def _examples(model: Morphology) -> str:
 _SWINGS = frozenset({"swing", "swinging", "sway", "swaying", "rock"})
 
 
-def _what_helps(model: Morphology) -> str:
-    """What was recognised of a model file, and where to say more; elsewhere another environment."""
+def _describe_model_parts(model: Morphology) -> str:
+    """Describe the parts recognised in a model file; otherwise suggest another environment."""
     if not is_model(model.spec.env_id):
         return "Another environment may be able to."
     feet = ", ".join(foot.name for foot in model.spec.feet) or "no feet"
@@ -197,7 +197,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         builder.rising = builder.rising or bool(motions & {*RISING, "upright", "stable"})
         builder.swaying = bool(motions & {"sway", "wobbly"})
         builder.settling = bool(motions & {"on_back", "on_front"})
-        speeds = (goal.stated("m/s") for goal in part if goal.motion in ("go", "run", "crawl"))
+        speeds = (goal.amount_in("m/s") for goal in part if goal.motion in ("go", "run", "crawl"))
         builder.speed = next((speed for speed in speeds if speed), None)
         builder.travelling = bool(motions & {"go", "run", "crawl"})
         builder.stepping = not (
@@ -231,8 +231,8 @@ def _foreign(words: Sequence[str], model: Morphology) -> list[str]:
     return [word for word in words if word.rstrip("s") not in {each.lower() for each in own}]
 
 
-def _in_order(prompt: str, words: Sequence[str]) -> tuple[str, ...]:
-    """Each once, as they stand in the prompt."""
+def _sort_by_place(prompt: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words without repetition, in their order in the prompt."""
     text = prompt.lower()
     places = {word: place if (place := text.find(word)) >= 0 else len(text) for word in words}
     return tuple(sorted(places, key=places.__getitem__))
@@ -262,7 +262,7 @@ def _note(parsed: Parsed, builder: CriteriaBuilder) -> str:
 # --- the environment, where none is named ---------------------------------------------------------
 
 _names = load_words(Names, "names")
-ALIASES, PREFERRED = by_phrase(_names.aliases), by_phrase(_names.preferred)
+ALIASES, PREFERRED = index_phrases(_names.aliases), index_phrases(_names.preferred)
 """What people call environments, and the one that shows a motion best, where none is named."""
 DEFAULTS = ("HalfCheetah", "Ant")
 
@@ -271,7 +271,7 @@ def choose_environment(request: EnvironmentChoices) -> EnvironmentChoice:
     """One that is named or can do it, with the reason; None: the words are not known."""
     by_name = {env_id.rpartition("-v")[0] or env_id: env_id for env_id in request.environments}
     parsed = parse(request.prompt)
-    named = _named(request.prompt, by_name)
+    named = _find_named(request.prompt, by_name)
     motions = {goal.motion for goal in parsed.goals if not goal.negated}
     if named == "Humanoid" and RISING & motions and "HumanoidStandup" in by_name:
         named = "HumanoidStandup"
@@ -306,7 +306,7 @@ def choose_environment(request: EnvironmentChoices) -> EnvironmentChoice:
     )
 
 
-def _named(prompt: str, by_name: Mapping[str, str]) -> str | None:
+def _find_named(prompt: str, by_name: Mapping[str, str]) -> str | None:
     text = prompt.lower()
     packed = re.sub(r"[^a-z0-9]", "", text)
     for name in sorted(by_name, key=len, reverse=True):
@@ -340,7 +340,8 @@ _TURNING = Slots(
 _TUMBLING = Slots(_TRAVEL.directions | _TURNING.directions, units=frozenset({"times"}))
 _JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m", "times", "times/s"}))
 _HOPPING = Slots(frozenset({"up", "down"}), frozenset({"fast", "slow"}), _JUMPING.units)
-_REACHING = Slots(frozenset({"target", "away"}), frozenset({"fast"}))
+_TOUCHING = Slots(frozenset({"target", "away"}), frozenset({"fast"}))
+_REACHING = replace(_TOUCHING, units=frozenset({"m"}))
 SLOTS: Mapping[str, Slots] = {
     **dict.fromkeys(("go", "run", "crawl"), _TRAVEL),
     **dict.fromkeys(("spin", "turn"), _TURNING),
@@ -348,7 +349,8 @@ SLOTS: Mapping[str, Slots] = {
     "jump": _JUMPING,
     "hop": _HOPPING,
     **dict.fromkeys(("lean", "nose_down"), Slots(frozenset(WAYS), units=frozenset({"rad"}))),
-    **dict.fromkeys(("reach", "push", "touch"), _REACHING),
+    **dict.fromkeys(("reach", "push"), _REACHING),
+    "touch": _TOUCHING,
     "sway": Slots(frozenset({"left", "right", "up"}), units=frozenset({"times", "m"})),
     "return": Slots(frozenset({"start", "backward"}), _ANY_SPEED),
     "leave": Slots(frozenset({"away", "backward"})),
@@ -365,7 +367,7 @@ SLOTS: Mapping[str, Slots] = {
 def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
     """Add what one goal asks for, and note the words of it that nothing measures."""
     cannot, builder.served = len(builder.cannot), False
-    goal = _adapted(builder, goal)
+    goal = _adapt_goal(builder, goal)
     name = OPPOSITES.get(goal.motion) if goal.negated else goal.motion
     if name is None or name not in RULES or (goal.negated and goal.direction):
         forbidden = "not " if goal.negated else ""
@@ -380,8 +382,8 @@ def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
     builder.uncovered += [word for word in words if word not in STOP_WORDS]
 
 
-def _adapted(builder: CriteriaBuilder, goal: Goal) -> Goal:
-    """A goal in the terms of this environment.
+def _adapt_goal(builder: CriteriaBuilder, goal: Goal) -> Goal:
+    """Express a goal in the terms of this environment.
 
     Seen from the side, what lives in a plane goes right when it goes forward; a cart that goes to
     the right is on the right; an arm that backs off leaves what it touched.

@@ -25,8 +25,8 @@ class Goal:
     words: tuple[str, ...] = ()
     """The phrases of the prompt that it is made of."""
 
-    def stated(self, unit: str) -> float | None:
-        """The number that was stated in this unit."""
+    def amount_in(self, unit: str) -> float | None:
+        """Return the goal's amount if it is stated in this unit."""
         return self.amount.value if self.amount and self.amount.unit == unit else None
 
 
@@ -48,7 +48,7 @@ class Parsed:
         return tuple(goal for part in self.parts for goal in part)
 
 
-def merged(goal: Goal, change: Goal) -> Goal:
+def merge_goals(goal: Goal, change: Goal) -> Goal:
     return replace(
         goal,
         direction=change.direction or goal.direction,
@@ -110,8 +110,8 @@ def _squatting(goals: Sequence[Goal]) -> list[Goal]:
     return [Goal("squats", words=words), *rest]
 
 
-def divided(goals: Sequence[Goal]) -> list[list[Goal]]:
-    """In parts, where something is asked for that can only come next: `run, stop`."""
+def split_into_parts(goals: Sequence[Goal]) -> list[list[Goal]]:
+    """Split goals into parts that can only follow one another: `run, stop`."""
     goals = _squatting(goals)
     parts: list[list[Goal]] = [[]]
     for goal in goals:
@@ -129,33 +129,33 @@ def divided(goals: Sequence[Goal]) -> list[list[Goal]]:
     return [part for part in parts if part]
 
 
-def tidied(goals: Sequence[Goal]) -> tuple[Goal, ...]:
-    """Fold together what says one thing: `run` and `go` forward, `lie` and `still`."""
-    goals = [_kept_off(goal, goals) for goal in _turning_as_it_goes(goals)]
+def fold_goals(goals: Sequence[Goal]) -> tuple[Goal, ...]:
+    """Merge goals that ask for one thing: `run` and `go` forward, `lie` and `still`."""
+    goals = [_restrict_touch(goal, goals) for goal in _turning_as_it_goes(goals)]
     asked = {goal.motion for goal in goals if not goal.negated}
     if any(goal.motion in TRAVEL and goal.negated and not goal.direction for goal in goals):
         asked.add("not go")
     tidy: list[Goal] = []
     travel: int | None = None
     for goal in goals:
-        folded = _folded(goal, asked)
+        folded = _fold_goal(goal, asked)
         if folded is None:
             continue
         if folded.motion in _TURNS_BY and (twin := _twin(folded, tidy)) is not None:
             motion = "spin" if "spin" in (tidy[twin].motion, folded.motion) else "turn"
-            tidy[twin] = replace(merged(tidy[twin], folded), motion=motion)
+            tidy[twin] = replace(merge_goals(tidy[twin], folded), motion=motion)
             continue
         if folded.motion in ("go", "run") and not folded.negated:
             if travel is not None and not cross(tidy[travel].direction, folded.direction):
                 motion = "run" if "run" in (tidy[travel].motion, folded.motion) else "go"
-                tidy[travel] = replace(merged(tidy[travel], folded), motion=motion)
+                tidy[travel] = replace(merge_goals(tidy[travel], folded), motion=motion)
                 continue
             travel = len(tidy)
         tidy.append(folded)
     return tuple(dict.fromkeys(diagonal(tidy)))
 
 
-def _kept_off(goal: Goal, goals: Sequence[Goal]) -> Goal:
+def _restrict_touch(goal: Goal, goals: Sequence[Goal]) -> Goal:
     """`walk forward, not to the left` is to keep to its line; not backward, it goes anyway."""
     if goal.motion not in TRAVEL or not goal.negated:
         return goal
@@ -219,8 +219,8 @@ _LIKE = {"run": "go", "stop": "stand"}
 """Motions that fold as another does."""
 
 
-def _folded(goal: Goal, asked: set[str]) -> Goal | None:
-    """A goal, as what it says besides the others that are asked for; None: nothing."""
+def _fold_goal(goal: Goal, asked: set[str]) -> Goal | None:
+    """Return what a goal adds to the other goals, or None if it adds nothing."""
     motion = _LIKE.get(goal.motion, goal.motion)
     name = f"not {motion}" if goal.negated else motion
     folds = (new for one, others, new in _FOLDS if one == name and not asked.isdisjoint(others))

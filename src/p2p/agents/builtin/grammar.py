@@ -19,9 +19,9 @@ from p2p.agents.builtin.goals import (
     Goal,
     Parsed,
     cross,
-    divided,
-    merged,
-    tidied,
+    fold_goals,
+    merge_goals,
+    split_into_parts,
     with_destination,
 )
 from p2p.agents.builtin.lexicon import (
@@ -57,7 +57,7 @@ from p2p.agents.builtin.lexicon import (
     entry_of,
     lemmas,
     manner_of,
-    normalised,
+    normalise_text,
     plain,
     tokens_of,
 )
@@ -123,8 +123,8 @@ class _Reader:
         while i < len(tokens):
             rest = tokens[i:]
             size = (
-                self._back(rest)
-                or self._lean(rest)
+                self._read_back(rest)
+                or self._read_lean(rest)
                 or self._simile(rest)
                 or self._phrase(rest, 2)
                 or self._limb(rest)
@@ -254,8 +254,8 @@ class _Reader:
         """The last words that were read, without those to pass over."""
         return [word for word in self.before if word not in passing][-size:]
 
-    def _back(self, tokens: Sequence[Token]) -> int:
-        """`the back` is a body part and no way to go; what is asked of it is a posture."""
+    def _read_back(self, tokens: Sequence[Token]) -> int:
+        """Read `the back` as a body part with a posture, and not as a direction."""
         words = [token.word for token in tokens[:8]]
         own = self.before[-1:] in ([], [""], ["with"], ["keep"], ["keeping"], ["and"])
         ends = words[1:2] and words[1] in BACKS and "" in words[2:3]
@@ -276,10 +276,10 @@ class _Reader:
                 return 0
             self.unused.append(words[1])
             return 2
-        return self._back_of_a_kind(words) if words[0] in OWNERS | {"a", "an", "with"} else 0
+        return self._read_back_posture(words) if words[0] in OWNERS | {"a", "an", "with"} else 0
 
-    def _back_of_a_kind(self, words: Sequence[str]) -> int:
-        """`with a level back`."""
+    def _read_back_posture(self, words: Sequence[str]) -> int:
+        """Read a posture of the back, as in `with a level back`."""
         at = next((n for n, w in enumerate(words) if n and w not in _PASSED_OVER), 0)
         how, noun, which = [*words[at:], "", "", ""][:3]
         if not how or noun not in BACKS or which in self.limbs or which in _NOUNS:
@@ -292,8 +292,8 @@ class _Reader:
             self.unused += [how, noun]
         return at + 2
 
-    def _lean(self, tokens: Sequence[Token]) -> int:
-        """`lean back`, `facing forward`: how it is held, and no way to go."""
+    def _read_lean(self, tokens: Sequence[Token]) -> int:
+        """Read `lean back` or `facing forward` as a posture, and not as a direction."""
         if LEANING.isdisjoint(lemmas(tokens[0].word)):
             return 0
         words = [token.word for token in tokens]
@@ -321,7 +321,7 @@ class _Reader:
         ):
             return self._clause(tokens)
         if words[0] != "like":
-            return self._likeness(tokens[:7])
+            return self._read_likeness(tokens[:7])
         first = 2 if words[1:2] and words[1] in ("a", "an") else 1
         while words[first : first + 1] and words[first] in _REAL:
             first += 1
@@ -383,8 +383,8 @@ class _Reader:
         own = any(word in SIDES or word in self.limbs for word in words)
         return said and not own and not is_one and not any(map(self._forbids, tokens))
 
-    def _likeness(self, tokens: Sequence[Token]) -> int:
-        """`as still as a statue` says what `still` says."""
+    def _read_likeness(self, tokens: Sequence[Token]) -> int:
+        """Read a simile, as in `as still as a statue`, as its quality alone."""
         words = [token.word for token in tokens]
         first = int(words[0] == "as")
         if words[first + 1 : first + 2] != ["as"] or words[first + 2 : first + 3] not in _ARTICLES:
@@ -415,7 +415,7 @@ class _Reader:
                 entry = self._staying(entry, tokens[0].base, tokens[1:])
             phrase = " ".join(words)
             if entry.slot == "direction" and following.word in _NOUNS:  # a backward flip
-                self.pending = merged(self.pending, Goal("", entry.value, words=(phrase,)))
+                self.pending = merge_goals(self.pending, Goal("", entry.value, words=(phrase,)))
             else:
                 self._take(entry, phrase)
             return size
@@ -467,7 +467,9 @@ class _Reader:
             self._modify(Goal("", speed=entry.value, words=(phrase,)))
 
     def _single(self, token: Token) -> int:
-        if token.amount and token.amount.unit in ("s", "share") and not token.amount.bound:
+        if token.amount and token.amount.unit == "s" and self.before[-1:] in _DEADLINES:
+            self.unused.append(f"{self.before[-1]} {token.text}")
+        elif token.amount and token.amount.unit in ("s", "share") and not token.amount.bound:
             self._last_for(token.amount, token.text)
         elif token.amount:
             self._modify(Goal("", amount=token.amount, words=(token.text,)))
@@ -512,7 +514,7 @@ class _Reader:
             same = self.goals[-1].motion == goal.motion and self._is_style(goal.motion)
             same |= goal.motion in ("on_back", "on_front")  # do not flip onto your back
             negated |= same and self.goals[-1].negated  # no violent shaking
-        whole = merged(pending, goal)
+        whole = merge_goals(pending, goal)
         self.goals.append(replace(whole, motion=goal.motion, limb=goal.limb, negated=negated))
 
     def _forbid_way(self, change: Goal) -> None:
@@ -554,9 +556,9 @@ class _Reader:
         if opposite and not either:
             self.conflicts.append(f"{before.direction} and {change.direction}")
         if last is None:
-            self.pending = merged(before, change)
+            self.pending = merge_goals(before, change)
         else:
-            self.goals[last] = merged(before, change)
+            self.goals[last] = merge_goals(before, change)
 
     def _fits(self, before: Goal, change: Goal) -> bool:
         """Whether a goal can take this up: it has one number and one speed.
@@ -609,6 +611,8 @@ class _Reader:
 
 _MEASURED_BY = {"m/s": TRAVEL | {"hop"}, "lengths/s": TRAVEL | {"hop"}, "rad/s": {"turn", "spin"},
                 "radius": {"turn", "spin"}, "rad": {"turn", "spin", "lean"}}  # fmt: skip
+_DEADLINES = (["within"], ["in"], ["under"])
+"""Before seconds: by when, which nothing measures; not for how long."""
 _CARRIED = {"target": "reach", "away": "leave", "backward": "leave",
             **dict.fromkeys(("left", "right", "forward"), "go")}  # fmt: skip
 """What it means to put or take something there."""
@@ -627,8 +631,8 @@ _MERELY_STAY = frozenset(
 )
 
 
-def _without_mere_staying(part: Sequence[Goal], unused: list[str]) -> list[Goal]:
-    """Where it goes, `stay` says how it is to be, in words that were not understood."""
+def _drop_staying(part: Sequence[Goal], unused: list[str]) -> list[Goal]:
+    """Drop `stay` next to travel: it introduces a quality, in words that are not known."""
     goes = any(goal.motion in _ANY_WAY and not goal.negated for goal in part)
     stays = [goal for goal in part if goes and goal.motion == "stand" and not goal.negated
              and _MERELY_STAY.issuperset(goal.words)]  # fmt: skip
@@ -661,7 +665,7 @@ def parse(
     illustrations: list[str] = []
     text, corrections = correct_spelling(plain(prompt), frozenset({*limbs, *subjects}))
     text, left_out = leave_out_context(text, limbs)
-    text = normalised(text)
+    text = normalise_text(text)
     if not OBJECT_WORDS.isdisjoint(subjects):
         text = re.sub(rf"\b(?:white\s+)?(?:{'|'.join(OBJECT_WORDS)})\b", "object", text)
     things = own_limbs is None or not (OBJECT_WORDS | TARGET_WORDS).isdisjoint(subjects)
@@ -672,17 +676,17 @@ def parse(
         unused += [word for word in reader.unused if word not in fillers]
         conflicts += reader.conflicts
         illustrations += reader.illustrations
-        for part in divided([with_destination(goal) for goal in reader.goals]):
-            tidy = tidied(_without_mere_staying(part, unused))
+        for part in split_into_parts([with_destination(goal) for goal in reader.goals]):
+            tidy = fold_goals(_drop_staying(part, unused))
             units = {goal.amount.unit for goal in tidy if goal.amount}
             lost = [goal.amount for goal in part if goal.amount and goal.amount.unit not in units]
             unused += [f"{amount.value:.3g} {amount.unit}" for amount in lost]
             if parts and all(goal.negated or goal.motion in STYLES for goal in tidy):
-                parts[-1] = tidied((*parts[-1], *tidy))
+                parts[-1] = fold_goals((*parts[-1], *tidy))
                 continue
             lasting = parts and {goal.motion for goal in parts[-1]} & (HELD | {"stand"})
             if lasting and {goal.motion for goal in tidy} <= {"stand", "stop"}:
-                parts[-1] = tidied((*parts[-1], *tidy))
+                parts[-1] = fold_goals((*parts[-1], *tidy))
             else:
                 parts.append(tidy)
     styles = [goal.motion for goal in parts[0] if goal.motion in STYLES] if parts else []

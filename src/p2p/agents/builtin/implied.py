@@ -48,7 +48,7 @@ def implied_criteria(env_id: str, prompt: str) -> tuple[Criterion, ...]:
 
 
 def add_implied(builder: CriteriaBuilder, motions: set[str]) -> None:
-    """Add what nobody has to ask for: not falling, on its feet, upright; and, soft, not wasting."""
+    """Add the implied criteria: no fall, on its feet, upright; soft: no wasted effort."""
     model = builder.model
     falls = model.height_joint is not None
     builder.add(

@@ -8,7 +8,7 @@ from string import Template
 from typing import NoReturn
 
 from p2p.agents.builtin.gaits import judge_functions
-from p2p.agents.builtin.lexicon import Names, by_phrase, load_words
+from p2p.agents.builtin.lexicon import Names, index_phrases, load_words
 from p2p.agents.builtin.measures import Measure, read_measure
 from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.quantities import (
@@ -17,7 +17,7 @@ from p2p.agents.builtin.quantities import (
     quantities_of,
     rise_key,
 )
-from p2p.agents.builtin.reward import in_a_docstring, understood
+from p2p.agents.builtin.reward import clean_docstring, match_criteria
 from p2p.agents.requests import (
     CodeDraft,
     JudgeRequest,
@@ -30,7 +30,7 @@ from p2p.contracts import Criterion
 from p2p.inference.question import RequestRejected
 from p2p.records.formatting import format_score
 
-TAGS = by_phrase(load_words(Names, "names").tags)
+TAGS = index_phrases(load_words(Names, "names").tags)
 """What it says of an episode that a criterion on this quantity is not met."""
 
 _TEMPLATE = Template((files(__package__) / "templates" / "judge.txt").read_text("utf-8"))
@@ -46,7 +46,7 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
     }
     rows: dict[str, str] = {}
     series: list[str] = []
-    for criterion, measure in understood(request.env_id, request.criteria):
+    for criterion, measure in match_criteria(request.env_id, request.criteria):
         code: str | None = "np.ones(steps)"
         if measure.quantity:
             code = quantities[measure.quantity].judge_code(columns)
@@ -60,7 +60,7 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
     unknown = tuple(c.id for c in request.criteria if c.id not in rows)
     functions = judge_functions("\n".join(series))
     code = _TEMPLATE.substitute(
-        prompt=in_a_docstring(request.prompt),
+        prompt=clean_docstring(request.prompt),
         horizon=model.horizon,
         rows="\n".join(rows.values()),
         unknown=unknown,

@@ -157,8 +157,8 @@ def spell_out(pattern: str) -> Iterator[str]:
     return (" ".join(phrase.split()) for phrase in _spell_out(pattern))
 
 
-def by_phrase(table: Mapping[str, Phrases]) -> dict[str, str]:
-    """Each phrase of a table, with what it means."""
+def index_phrases(table: Mapping[str, Phrases]) -> dict[str, str]:
+    """Return a dictionary from each phrase of a table to its meaning."""
     return {
         phrase: "" if value == UNMEASURED else value
         for value, patterns in table.items()
@@ -185,7 +185,7 @@ class Entry:
 
 
 def _entries(slot: Slot, table: Mapping[str, Phrases]) -> dict[str, Entry]:
-    return {phrase: Entry(slot, value) for phrase, value in by_phrase(table).items()}
+    return {phrase: Entry(slot, value) for phrase, value in index_phrases(table).items()}
 
 
 # --- words that ask for nothing -------------------------------------------------------------------
@@ -211,13 +211,16 @@ SUBJECTS, ARM_WORDS = _limbs.subjects, _limbs.arm_words
 OBJECT_WORDS, TARGET_WORDS = _limbs.object_words, _limbs.target_words
 BACKS, OWNERS, BETWEEN = _limbs.backs, _limbs.owners, _limbs.between
 DEGREES, LEANING = _limbs.degrees, _limbs.leaning
-SIDES, LIMBS = by_phrase(_limbs.sides), by_phrase(_limbs.limbs)
-LIMB_POSTURES, BACK_POSTURES = by_phrase(_limbs.limb_postures), by_phrase(_limbs.back_postures)
+SIDES, LIMBS = index_phrases(_limbs.sides), index_phrases(_limbs.limbs)
+LIMB_POSTURES, BACK_POSTURES = (
+    index_phrases(_limbs.limb_postures),
+    index_phrases(_limbs.back_postures),
+)
 STAYING, LIGHT_VERBS = _forms.staying, _forms.light_verbs
 FOLLOWING, EITHER_SIDE, COUNTED = _forms.following, _forms.either_side, _forms.counted
 NOUNS = frozenset({*COUNTED, *(f"{noun}s" for noun in COUNTED)})
 OPPOSITE = {one: other for pair in _forms.opposites for one, other in (pair, (pair[1], pair[0]))}
-MISSPELT, IRREGULAR = by_phrase(_forms.misspelt), by_phrase(_forms.irregular)
+MISSPELT, IRREGULAR = index_phrases(_forms.misspelt), index_phrases(_forms.irregular)
 NUMBERS, TIMES, SEQUENCE = _forms.numbers, _forms.times, _forms.sequence
 
 
@@ -305,7 +308,7 @@ def _words_of(*phrases: Iterable[str]) -> frozenset[str]:
 WORDS = _words_of(
     _REMARK_PHRASES, SIMILES, STOP_WORDS, THINGS, LIMBS, SIDES, LIMB_POSTURES, BACK_POSTURES,
     OBJECT_WORDS, TARGET_WORDS, BACKS, OWNERS, BETWEEN, DEGREES, LEANING, COUNTED, NUMBERS, TIMES,
-    IRREGULAR, _forms.unit_words, by_phrase(_motions.manners),
+    IRREGULAR, _forms.unit_words, index_phrases(_motions.manners),
     (re.sub(r"\\[a-zA-Z]", " ", text) for pair in _forms.rephrased for text in pair),
     (re.sub(r"\\[a-zA-Z]", " ", text) for text in (SEQUENCE, *_forms.patterns.values())),
 )  # fmt: skip
@@ -315,7 +318,7 @@ LEXICON: Mapping[str, Entry] = {**_BASES, **_PHRASES}
 """What each phrase says."""
 REMARKS: Mapping[str, Entry] = {**_BASES, **_base_forms(_COMPARATIVES), **_REMARK_PHRASES}
 """With comparatives."""
-MANNERS: Mapping[str, str] = by_phrase(_motions.manners)
+MANNERS: Mapping[str, str] = index_phrases(_motions.manners)
 """What each of these phrases says beyond its motion; empty: what nothing measures."""
 
 
@@ -401,6 +404,13 @@ _RATE = re.compile(
 )
 
 
+_PERIOD = re.compile(
+    r"\b(?:once|one time|(?P<turn>(?:(?:a|one) )?(?:(?:full|complete|whole|entire) )?"
+    r"(?:turns?|revolutions?|rotations?|spins?)))\s+(?:in )?(?:every|each|per)\s+"
+    rf"(?P<number>\d+(?:\.\d+)?|{_NUMBER_WORD})\s+(?:seconds?|secs?|s)\b"
+)
+
+
 _ROUND = re.compile(r"\b(radius|diameter) (?:of )?(?:\w+ )?(\d+(?:\.\d+)?) m\b")
 
 
@@ -438,11 +448,12 @@ def plain(text: str) -> str:
     return _SHORTENED.sub(r"\1", _NOT.sub("don't", text))
 
 
-def normalised(text: str) -> str:
-    """Numbers in digits, units in their short form, counts after what they count."""
+def normalise_text(text: str) -> str:
+    """Write numbers in digits, units in short form and counts after their nouns."""
     for pattern, phrase in REPHRASED:
         text = pattern.sub(phrase, text)
     text = re.sub(r"[^\W\d_]+(?:-[^\W\d_]+)+", _split_compound, text)
+    text = _PERIOD.sub(_per_minute, text)
     text = re.sub(rf"(?<!at )\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
                   lambda word: f"{TIMES[word[1]]} times", text)  # fmt: skip
     text = _RATE.sub(lambda rate: f"{_digits(rate['number'])} times ", text)
@@ -456,6 +467,12 @@ def normalised(text: str) -> str:
 def _split_compound(word: re.Match[str]) -> str:
     """`slow-paced` as two words, unless the vocabulary has it as one."""
     return word[0] if word[0] in VOCABULARY or word[0] in MISSPELT else word[0].replace("-", " ")
+
+
+def _per_minute(period: re.Match[str]) -> str:
+    """`a full turn every six seconds` as a rate."""
+    times = f"{60 / max(float(_digits(period['number'])), 1e-3):.4g} times per minute"
+    return f"turn {times}" if period["turn"] else times
 
 
 def _digits(number: str) -> str:

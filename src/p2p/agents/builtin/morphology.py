@@ -68,8 +68,8 @@ _ASIDE = 0.05
 class Morphology:
     spec: EnvSpec
 
-    def observed(self, source: str) -> int | None:
-        """Where the observation holds this expression over the state; None: it does not."""
+    def observation_index(self, source: str) -> int | None:
+        """Return the index of an expression over the state in the observation, or None."""
         entries = (entry.index for entry in self.spec.observation if entry.source == source)
         return next(entries, None)
 
@@ -110,7 +110,7 @@ class Morphology:
         if self.free is None or "heading" not in self.spec.quantities:
             return True
         quaternion = (f"qpos[{self.free.qpos_address + 3 + part}]" for part in range(4))
-        return all(self.observed(source) is not None for source in quaternion)
+        return all(self.observation_index(source) is not None for source in quaternion)
 
     def root_axis(self, kind: str, axis: int) -> tuple[JointEntry, float] | None:
         """The root's slide or hinge along a world axis, and its sign."""
@@ -141,8 +141,8 @@ class Morphology:
         given = read_record(self.spec.env_id).parts
         return {words.lower(): bodies[name] for words, name in given.items() if name in bodies}
 
-    def named(self, *words: str) -> BodyEntry | None:
-        """The first body with one of these words in what it is called, or in its name."""
+    def find_body(self, *words: str) -> BodyEntry | None:
+        """Return the first body that has one of these words in a part's phrase or in its name."""
         called = (part for phrase, part in self.parts.items() if {*words} & {*phrase.split()})
         by_name = (body for body in self.spec.bodies[1:] if _begins(body.name, words))
         return next(called, None) or next(by_name, None)
@@ -193,7 +193,7 @@ class Morphology:
     @cached_property
     def goal(self) -> BodyEntry | GeomEntry | None:
         """What is to be reached: a body, or a shape that is fixed to the world, named for it."""
-        body = self.named(*TARGETS)
+        body = self.find_body(*TARGETS)
         if body is not None:
             return None if self.hand is None or body.id in self._carried else body
         fixed = (geom for geom in self.spec.geoms if geom.body == self.spec.bodies[0].name)
@@ -383,7 +383,7 @@ class Morphology:
         return frozenset().union(
             ARM_WORDS if not self.poles else (),
             TARGET_WORDS if self.goal else (),
-            OBJECT_WORDS if self.named(*OBJECTS) else (),
+            OBJECT_WORDS if self.find_body(*OBJECTS) else (),
             _words_of(self.turning_thing.body) if self.turning_thing else (),
         )
 
@@ -521,8 +521,8 @@ class Morphology:
         ]
         return max(tops, default=0.3 * self.standing_height)
 
-    def raised(self, part: BodyEntry) -> float:
-        """How high the middle of a part is over the root when its limb is raised.
+    def raised_height(self, part: BodyEntry) -> float:
+        """Return the height of a part's middle over the root when its limb is raised.
 
         Well above where it usually is, and above the joint that it hangs from.
         """

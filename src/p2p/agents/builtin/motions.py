@@ -135,7 +135,7 @@ def _never_falls(builder: CriteriaBuilder, _: Goal) -> None:
 
 
 def in_place(category: Category, weight: float) -> tuple[Row, ...]:
-    """An agent that works hard sways, so where it is counts more than how it moves."""
+    """Return rows for staying in place; position counts more than speed, because effort sways."""
     return (
         Limit("Stays in place", "mean", "drift", (0.6, "length"), category, weight),
         Limit("Does not travel", "mean", "ground_speed", (0.15, "pace"), "stability", 0.2,
@@ -181,8 +181,8 @@ WAYS = {
 }
 
 
-def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
-    """Travel one way, as fast as the goal says."""
+def _add_travel(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
+    """Add travel in one direction at the speed of the goal."""
     quantity, title = WAYS.get(goal.direction, WAYS["forward"])
     if builder.turning and not goal.direction:
         # In the water, what wriggles on the spot is fast as well.
@@ -191,8 +191,8 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
     if quantity not in builder.quantities:
         builder.cannot.append(f"go {goal.direction or 'forward'}")
         return
-    stated = goal.stated("m/s")
-    if (lengths := goal.stated("lengths/s")) is not None:
+    stated = goal.amount_in("m/s")
+    if (lengths := goal.amount_in("lengths/s")) is not None:
         stated = lengths * builder.model.length
     wanted = PACES[goal.speed or usual] * builder.model.pace if stated is None else stated
     tolerance = 0.15 if stated is not None else 0.5 if goal.speed == "slow" else None
@@ -212,23 +212,23 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
         builder.add(Limit("Keeps its line", "miss", "left_speed", limit, "gait", 0.15, low=0.0))
 
 
-def _on_legs(usual: str) -> Rule:
-    """Travel one way; on two legs, with one after the other."""
+def _make_leg_rule(usual: str) -> Rule:
+    """Return the rule for travel on legs; on two legs, they alternate."""
 
     def rule(builder: CriteriaBuilder, goal: Goal) -> None:
-        if (count := goal.stated("times")) is not None:
+        if (count := goal.amount_in("times")) is not None:
             _count_steps(builder, goal, count)
             return
-        if (rate := goal.stated("times/s")) is not None:
+        if (rate := goal.amount_in("times/s")) is not None:
             _step_so_often(builder, goal, rate)
             goal = replace(goal, amount=None)
-        if (lengths := goal.stated("lengths")) is not None:
+        if (lengths := goal.amount_in("lengths")) is not None:
             _go_so_far(builder, goal, lengths * builder.model.length)
             return
-        if (way := goal.stated("m")) is not None:
+        if (way := goal.amount_in("m")) is not None:
             _go_so_far(builder, goal, way)
             return
-        _go(builder, goal, usual)
+        _add_travel(builder, goal, usual)
         steps = float(round(STEPS_PER_SECOND * _seconds(builder)))
         if builder.stepping and not builder.sideways:
             builder.add(
@@ -259,7 +259,7 @@ def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:
     way = STEP * count * builder.model.standing_height / _seconds(builder)
     builder.add(
         Row(title, "mean", quantity, way, weight=0.5),
-        *_counted("Takes the steps asked for", "landings", count, more=1.0, low=1.0),
+        *_count_events("Takes the steps asked for", "landings", count, more=1.0, low=1.0),
     )
 
 
@@ -293,10 +293,10 @@ def _go_so_far(builder: CriteriaBuilder, goal: Goal, way: float) -> None:
         builder.add(far("Gets no farther", threshold=1.15 * way, comparison="at_most"))
 
 
-def _counted(
+def _count_events(
     title: str, quantity: str, count: float, *, low: Scaled, more: float = 0.0
 ) -> tuple[Row, Row]:
-    """So many times, and no more often than that and the few more."""
+    """Return rows for a count of events: at least `count`, at most `count + more`."""
     times = partial(Row, stat="events", quantity=quantity, low=low)
     return (
         times(title, threshold=count),
@@ -325,7 +325,7 @@ def _keeps(title: str, quantity: str, wanted: float) -> Row:
 
 
 def _crawl(builder: CriteriaBuilder, goal: Goal) -> None:
-    _go(builder, goal)
+    _add_travel(builder, goal)
     _low(builder, goal)
 
 
@@ -337,9 +337,9 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         orbit = "orbit_right_rate" if right else "orbit_left_rate"
         whirls = goal.motion == "spin" and not any("circle" in word for word in goal.words)
         if orbit in builder.quantities and not whirls:
-            _orbit(builder, orbit, goal.stated("times") or 1.0)
+            _orbit(builder, orbit, goal.amount_in("times") or 1.0)
             return
-        stated, radius = _turn_rate(goal), goal.stated("radius")
+        stated, radius = _turn_rate(goal), goal.amount_in("radius")
         wide = builder.travelling and not goal.speed
         swims = "ahead_speed" in builder.quantities
         rate = TURN_RATES["slow" if wide else goal.speed or usual]
@@ -349,12 +349,12 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
         if radius is not None:
-            _go_round(builder, goal, quantity, radius)
+            _add_circle(builder, goal, quantity, radius)
             return
-        angle = goal.stated("rad")
+        angle = goal.amount_in("rad")
         if angle is not None:
             _turn_by(builder, angle, "right" if right else "left")
-        elif times := goal.stated("times"):
+        elif times := goal.amount_in("times"):
             builder.add(Row(title, "turns", quantity, times))
         else:
             turning = _rate(title, "rate", quantity, rate, None if stated is None else 0.15)
@@ -381,12 +381,12 @@ def _turn_by(builder: CriteriaBuilder, angle: float, way: str) -> None:
 
 def _turn_rate(goal: Goal) -> float | None:
     """The rate that is stated, in rad/s."""
-    turns = goal.stated("times/s")
-    return goal.stated("rad/s") if turns is None else 2 * pi * turns
+    turns = goal.amount_in("times/s")
+    return goal.amount_in("rad/s") if turns is None else 2 * pi * turns
 
 
-def _go_round(builder: CriteriaBuilder, goal: Goal, quantity: str, radius: float) -> None:
-    """A circle of a radius: as fast as one turns by it."""
+def _add_circle(builder: CriteriaBuilder, goal: Goal, quantity: str, radius: float) -> None:
+    """Add travel on a circle of a radius, at the speed that fits the turn rate."""
     speed = next(
         (each for each in ("ahead_speed", "ground_speed") if each in builder.quantities), ""
     )
@@ -424,7 +424,7 @@ def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
             builder.cannot.append(title.lower())
             return
         builder.add(
-            Row(title, "turns", quantities[0], goal.stated("times") or 1.0),
+            Row(title, "turns", quantities[0], goal.amount_in("times") or 1.0),
             Row(
                 f"{title} again and again",
                 "mean",
@@ -443,8 +443,8 @@ _FLIP = ("flip_forward_rate", "flip_back_rate")
 _ROLL = ("roll_right_rate", "roll_left_rate")
 
 
-def _off_the_ground(builder: CriteriaBuilder, title: str, times: float) -> None:
-    """Bobbing and stretching raise the root as well: the feet say whether it jumps."""
+def _add_clearance(builder: CriteriaBuilder, title: str, times: float) -> None:
+    """Require the feet to leave the ground: bobbing and stretching raise the root as well."""
     builder.add(
         Row(title, "events", "clearance", times, weight=0.5, low=(OFF_THE_GROUND, "height"))
     )
@@ -458,21 +458,21 @@ def _jump(
         builder.cannot.append("jump")
         return
     model = builder.model
-    rise = goal.stated("m") or share * max(model.standing_height, model.length / 1.5)
+    rise = goal.amount_in("m") or share * max(model.standing_height, model.length / 1.5)
     top = model.allowed_height(model.standing_height + rise)
     builder.add(Row("Jumps up", "highest", "height", top), bouncing)
     if _counts_jumps(builder, goal):
         pass
     elif goal.motion == "jump":
-        _off_the_ground(builder, "Leaves the ground", 1.0)
+        _add_clearance(builder, "Leaves the ground", 1.0)
     if goal.direction in WAYS:
-        _go(builder, goal)
+        _add_travel(builder, goal)
 
 
 def _counts_jumps(builder: CriteriaBuilder, goal: Goal) -> bool:
     """Ask for as many jumps as were stated; False where none were."""
-    count, amount = goal.stated("times"), goal.amount
-    if (rate := goal.stated("times/s")) is not None:
+    count, amount = goal.amount_in("times"), goal.amount
+    if (rate := goal.amount_in("times/s")) is not None:
         times = rate * _seconds(builder)
         often = partial(Row, stat="events", quantity="clearance", low=(OFF_THE_GROUND, "height"))
         builder.add(often("Leaves the ground as often as asked for", threshold=round(0.9 * times)))
@@ -482,38 +482,38 @@ def _counts_jumps(builder: CriteriaBuilder, goal: Goal) -> bool:
         return True
     if count is None or amount is None or amount.bound == "at_most":
         return False
-    rows = _counted("Leaves the ground", "clearance", count, low=(OFF_THE_GROUND, "height"))
+    rows = _count_events("Leaves the ground", "clearance", count, low=(OFF_THE_GROUND, "height"))
     builder.add(*(rows[:1] if amount.bound else rows))
     return True
 
 
-def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Travel in bounces; without a direction, jump."""
+def _add_hop(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Add travel in bounces, or jumps where the goal has no direction."""
     if builder.travelling and not goal.direction:
         builder.add(BOUNCING)
     elif goal.direction in ("up", "down", "") and "height" in builder.quantities:
         # Nothing else tells a learner who stands what it lacks, before it leaves the ground.
         bouncing = replace(BOUNCING, threshold=(0.12, "pace"), category="task", weight=1.0)
         _jump(builder, goal, OFF_THE_GROUND, bouncing)
-        if goal.stated("times") is None and goal.stated("times/s") is None:
+        if goal.amount_in("times") is None and goal.amount_in("times/s") is None:
             builder.add(*ROWS["hopping"])
     else:
-        far = goal.stated("m")
+        far = goal.amount_in("m")
         if far is None:
-            _go(builder, goal, "hop")
+            _add_travel(builder, goal, "hop")
         else:
             _go_so_far(builder, goal, far)
         builder.add(replace(BOUNCING, threshold=(0.15, "pace")), *ROWS["in_the_air"])
-    if goal.stated("times/s") is not None:
+    if goal.amount_in("times/s") is not None:
         _counts_jumps(builder, goal)
         return
-    if goal.stated("times") is not None:
+    if goal.amount_in("times") is not None:
         if builder.travelling or goal.direction not in ("up", "down", ""):
             _counts_jumps(builder, goal)
         return
     often = {"fast": 2.0, "slow": 0.5}.get(goal.speed, 1.0) if not goal.direction else 1.0
     times = max(1.0, round(often * HOPS_PER_SECOND * _seconds(builder)))
-    _off_the_ground(builder, "Hops again and again", float(times))
+    _add_clearance(builder, "Hops again and again", float(times))
 
 
 _UPRIGHT = frozenset({"stand", "stands", "standing", "up", "upright"})
@@ -588,8 +588,8 @@ def _sway(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.cannot.append("go from side to side")
         return
     seconds = model.horizon * model.spec.dt
-    wide = goal.stated("m")
-    swings = goal.stated("times") or max(4.0, float(int(seconds / SWING_SECONDS)))
+    wide = goal.amount_in("m")
+    swings = goal.amount_in("times") or max(4.0, float(int(seconds / SWING_SECONDS)))
     builder.add(
         Row(
             "Swings from side to side",
@@ -640,8 +640,8 @@ AT_THE_OBJECT = ROWS["at_the_object"][0]
 def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     """Bring the hand, or the object, to the target."""
     if "target_distance" not in builder.quantities:
-        if goal.stated("m/s") is not None:  # a speed is reached as well
-            _go(builder, goal)
+        if goal.amount_in("m/s") is not None:  # a speed is reached as well
+            _add_travel(builder, goal)
         else:
             builder.cannot.append("reach a target")
         return
@@ -649,16 +649,17 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     if goal.motion == "push" and not pushing and is_model(builder.model.spec.env_id):
         builder.cannot.append("push: no part is called an object")
         return
-    near = (0.12 if pushing else 0.1) * builder.model.length
+    stated, length = goal.amount_in("m"), builder.model.length
+    near = stated or (0.12 if pushing else 0.1) * length
     if goal.direction == "away":
         if not pushing:
             builder.add(Row("Keeps away from the target", "mean", "target_distance",
-                            0.6 * builder.model.length))  # fmt: skip
+                            stated or 0.6 * length))  # fmt: skip
             return
-        far = 0.5 * builder.model.length
+        far = stated or 0.5 * length
         builder.add(
             Row("Pushes the object away from the goal", "final", "target_distance", far),
-            replace(AT_THE_OBJECT, threshold=2 * near),
+            replace(AT_THE_OBJECT, threshold=0.24 * length),
         )
         return
     if pushing:
@@ -717,7 +718,7 @@ def _repeatedly(builder: CriteriaBuilder, _: Goal) -> None:
     """What goes on does it again and again, and so does who leaves the ground often."""
     if any(measure.quantity == "clearance" for measure in builder.measures):
         times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
-        _off_the_ground(builder, "Hops again and again", float(times))
+        _add_clearance(builder, "Hops again and again", float(times))
     elif any(measure.stat in ("steady", "swings", "turns") for measure in builder.measures):
         builder.served = True
     else:
@@ -732,8 +733,8 @@ def _powerful(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.cannot.append("tell whether it is big or powerful")
 
 
-def _on_a_side(builder: CriteriaBuilder, goal: Goal) -> None:
-    """On its back or front. Of one that lies, its front tells; tilt is upside down, or a fall."""
+def _add_side(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Add lying on the back or front: by the front's direction where it lies, else by tilt."""
     on_front = goal.motion == "on_front"
     if "front_up" in builder.quantities:
         quantity = "front_down" if on_front else "front_up"
@@ -744,8 +745,8 @@ def _on_a_side(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(Row("Is on its back", "share", "tilt", 0.7, low=2.2))
 
 
-def _in_place(builder: CriteriaBuilder, _: Goal) -> None:
-    """Stay where it is; where it began is elsewhere once it has gone somewhere."""
+def _add_in_place(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add staying in place: where it is now, if it has travelled before."""
     if builder.window[0] > 0:
         builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")))
     else:
@@ -759,7 +760,7 @@ def _in_place(builder: CriteriaBuilder, _: Goal) -> None:
 
 def _standing(builder: CriteriaBuilder, goal: Goal) -> None:
     """Stay on its feet, in place, while a limb moves; still, if the prompt says so."""
-    _in_place(builder, goal)
+    _add_in_place(builder, goal)
     if STILLNESS & {word for phrase in goal.words for word in phrase.split()}:
         builder.add(
             Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), *ROWS["still"]
@@ -819,7 +820,7 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
         not_fallen(builder)
         return
     lowered = model.usual_rise(part) - 0.3 * model.limb_length(part)
-    wanted = model.raised(part) if up else lowered
+    wanted = model.raised_height(part) if up else lowered
     if goal.motion == "overhead":
         wanted = max(wanted, model.head_top)
     title = f"{'Raises' if up else 'Lowers'} the {' '.join(goal.limb)}"
@@ -829,8 +830,8 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
     not_fallen(builder)
 
 
-def _planted(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Keep feet on the ground: those of the sides that are named, or all of them."""
+def _add_planted_feet(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Keep feet on the ground: those of the named sides, or all of them."""
     sides = {side for side in goal.limb[:-1] if side != "both"}
     one = builder.model.limb(goal.limb) if sides else None
     parts = [one] if one else [] if sides else builder.model.spec.bodies
@@ -845,15 +846,15 @@ def _planted(builder: CriteriaBuilder, goal: Goal) -> None:
 
 _MOTIONS: Mapping[str, Rule] = {
     **_PLAIN,
-    "go": _on_legs("medium"),
-    "run": _on_legs("run"),
+    "go": _make_leg_rule("medium"),
+    "run": _make_leg_rule("run"),
     "crawl": _crawl,
     "spin": _turn("run", *in_place("stability", 0.4)),
     "turn": _turn("medium"),
     "flip": _tumble("Flips over", _FLIP),
     "roll": _tumble("Rolls over", _ROLL, _FLIP),
     "jump": _jump,
-    "hop": _hop,
+    "hop": _add_hop,
     "stand": _stand,
     "balance": _stand,
     "lie": _lie,
@@ -869,16 +870,16 @@ _MOTIONS: Mapping[str, Rule] = {
     "raise": _limb,
     "untouched": _limb,
     "lower": _limb,
-    "planted": _planted,
+    "planted": _add_planted_feet,
     "powerful": _powerful,
     "repeatedly": _repeatedly,
     "never_falls": _never_falls,
     "high": _high,
-    "in_place": _in_place,
+    "in_place": _add_in_place,
     "straight": _straight,
     "crooked": lambda builder, _: builder.cannot.append("leave its line"),
-    "on_back": _on_a_side,
-    "on_front": _on_a_side,
+    "on_back": _add_side,
+    "on_front": _add_side,
 }
 """What each motion and style of the lexicon asks for."""
 
@@ -909,8 +910,8 @@ _GAITS = frozenset(
 """Manners that are rows, of which the first can be measured, or nothing is."""
 
 
-def _in_turn(builder: CriteriaBuilder, _: Goal) -> None:
-    """One leg after the other, as a walk on two legs is measured anyway."""
+def _add_alternation(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add alternating legs, unless the walk's rows measure them already."""
     if any(measure.quantity in ("stride", "steps_match") for measure in builder.measures):
         builder.served = True
     elif "steps_match" in builder.quantities:
@@ -936,8 +937,8 @@ def _aloft(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(Row("Leaves the ground with all feet", "share", "clearance", 0.1, low=0.01))
 
 
-def _grounded(builder: CriteriaBuilder, _: Goal) -> None:
-    """Never all feet off the ground at once."""
+def _add_ground_contact(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add a foot on the ground at all times."""
     if "clearance" not in builder.quantities:
         builder.cannot.append("tell whether it leaves the ground")
         return
@@ -956,8 +957,8 @@ def _hind_legs(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Row(title, "share", lift_key(part), 0.7, low=(_STEPPED, "height")))
 
 
-def _one_leg(builder: CriteriaBuilder, _: Goal) -> None:
-    """Keep one of two feet off the ground, whichever."""
+def _add_one_leg(builder: CriteriaBuilder, _: Goal) -> None:
+    """Keep either of two feet off the ground."""
     if "spare_foot" not in builder.quantities or len(builder.model.spec.feet) != 2:
         builder.cannot.append("be on one leg")
         return
@@ -975,18 +976,18 @@ def _together(builder: CriteriaBuilder, _: Goal) -> None:
 def _walking(builder: CriteriaBuilder, goal: Goal) -> None:
     """Go, but no faster than a walk."""
     if not builder.travelling:
-        _go(builder, goal)
+        _add_travel(builder, goal)
     builder.add(*ROWS["not_fast"])
 
 
-def _lean(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Lean one way, by the angle that is stated or visibly."""
+def _add_lean(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Add a lean in one direction, by the stated angle or a visible one."""
     key = f"lean_{goal.direction}"
     if key not in builder.quantities:
         builder.cannot.append(f"tell how far it leans {goal.direction}")
         return
     way = goal.direction if goal.direction in WAYS_AHEAD else f"to the {goal.direction}"
-    angle = goal.stated("rad")
+    angle = goal.amount_in("rad")
     if angle is None:
         builder.add(Row(f"Leans {way}", "share", key, 0.7, low=LEAN))
     else:
@@ -1064,7 +1065,7 @@ def _stride(manner: str) -> Rule:
     return rule
 
 
-def _undisturbed(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_undisturbed(builder: CriteriaBuilder, _: Goal) -> None:
     """Leave the object where it is."""
     if "object_drift" not in builder.quantities:
         builder.cannot.append("tell whether it is moved")
@@ -1096,11 +1097,11 @@ def slow_motion(builder: CriteriaBuilder, goal: Goal) -> bool:
 RULES: Mapping[str, Rule] = {
     **_MOTIONS,
     "overhead": _limb,
-    "one_leg": _one_leg,
+    "one_leg": _add_one_leg,
     "head_up": _head_up,
     "together": _together,
-    "lean": _lean,
-    "nose_down": lambda builder, goal: _lean(builder, replace(goal, direction="forward")),
+    "lean": _add_lean,
+    "nose_down": lambda builder, goal: _add_lean(builder, replace(goal, direction="forward")),
     "small_jumps": _small_jumps,
     "lifted_feet": _lifts_feet,
     "walking": _walking,
@@ -1108,13 +1109,13 @@ RULES: Mapping[str, Rule] = {
     "human": _human,
     "facing": _face,
     "lands": _land,
-    "undisturbed": _undisturbed,
+    "undisturbed": _add_undisturbed,
     "long_strides": _stride("long_strides"),
     "short_strides": _stride("short_strides"),
     "step_in_place": _step_in_place,
-    "in_turn": _in_turn,
+    "in_turn": _add_alternation,
     "aloft": _aloft,
-    "grounded": _grounded,
+    "grounded": _add_ground_contact,
     "hind_legs": _hind_legs,
     "high_steps": lambda builder, _: builder.add(ROWS["march"][0]),
     # What is carried falls off a back that leans or jerks.

@@ -73,10 +73,12 @@ class Quantity:
     def judge_code(self, columns: Collection[str]) -> str | None:
         """For a judge that has these columns; None: it cannot be measured there."""
 
-        def recorded(name: str) -> str | None:
+        def trajectory_column(name: str) -> str | None:
             return f'trajectory["{name}"]' if name in columns else None
 
-        return _filled(self.code.judge, recorded) or _filled(self.code.reward, recorded)
+        return _fill_template(self.code.judge, trajectory_column) or _fill_template(
+            self.code.reward, trajectory_column
+        )
 
     def reward_code(self, *, side_info: bool = False) -> str | None:
         """None: no reward can see it."""
@@ -89,14 +91,14 @@ class Quantity:
         def state(name: str) -> str | None:
             return f'info["mj_data"].{name}' if name in STATE_COLUMNS else argument(name)
 
-        code = _filled(self.code.reward, argument)
+        code = _fill_template(self.code.reward, argument)
         if code is None and side_info and not self.episode_only:
-            return _filled(self.code.judge, state)
+            return _fill_template(self.code.judge, state)
         return code
 
 
-def _filled(template: str | None, source: Callable[[str], str | None]) -> str | None:
-    """The template with its columns from a source; None where one is missing."""
+def _fill_template(template: str | None, source: Callable[[str], str | None]) -> str | None:
+    """Fill in a template's columns from a source; return None if one is missing."""
     if template is None:
         return None
     columns = {name: source(name) for _, name, _, _ in Formatter().parse(template) if name}
@@ -120,11 +122,11 @@ def _formula(form: str, *numbers: Code) -> Code:
 
 def _state(model: Morphology, column: str, index: int) -> Code:
     """An entry of qpos or qvel."""
-    return Code(_observed(model, f"{column}[{index}]"), f"{{{column}}}[..., {index}]")
+    return Code(_observation_code(model, f"{column}[{index}]"), f"{{{column}}}[..., {index}]")
 
 
-def _observed(model: Morphology, source: str) -> str | None:
-    index = model.observed(source)
+def _observation_code(model: Morphology, source: str) -> str | None:
+    index = model.observation_index(source)
     return None if index is None else f"{{next_obs}}[..., {index}]"
 
 
@@ -134,7 +136,7 @@ def _columns(indices: Sequence[int]) -> str:
     return f"{first}:{last}" if list(indices) == list(range(first, last)) else str(list(indices))
 
 
-def _signed(sign: float, code: Code) -> Code:
+def _apply_sign(sign: float, code: Code) -> Code:
     return _formula("-{}", code) if sign < 0 else code
 
 
@@ -186,7 +188,7 @@ def _velocity(model: Morphology, axis: int) -> Code | None:
         return Code(f"{{{key}}}", f"{{{key}}}") if model.free or slide else None
     if model.free:
         return _free_velocity(model, axis)
-    return _signed(slide[1], _state(model, "qvel", slide[0].qvel_address)) if slide else None
+    return _apply_sign(slide[1], _state(model, "qvel", slide[0].qvel_address)) if slide else None
 
 
 def _free_velocity(model: Morphology, axis: int) -> Code:
@@ -211,7 +213,7 @@ def _travel(model: Morphology) -> Iterator[Quantity]:
     for axis, code in ways.items():
         for (key, words), sign in zip(_WAYS[axis], (1, -1), strict=True):
             symbol = f"{'-' if sign < 0 else ''}v_{'xy'[axis]}"
-            yield Quantity(key, words, "m/s", _signed(sign, code), symbol, headroom=headroom)
+            yield Quantity(key, words, "m/s", _apply_sign(sign, code), symbol, headroom=headroom)
     if not velocities:
         return
     planar = len(velocities) == 2
@@ -226,7 +228,7 @@ def _travel(model: Morphology) -> Iterator[Quantity]:
     yield _drift(model)
     turn = model.root_axis("hinge", 2)
     if planar and turn is not None:
-        heading = _signed(turn[1], _state(model, "qpos", turn[0].qpos_address))
+        heading = _apply_sign(turn[1], _state(model, "qpos", turn[0].qpos_address))
         ahead = _formula(_FACING[0], *velocities.values(), heading)
         yield Quantity("ahead_speed", "speed in the direction it faces", "m/s", ahead, "v_h",
                        headroom=headroom)  # fmt: skip
@@ -247,7 +249,7 @@ def _drift(model: Morphology) -> Quantity:
     addresses = [slide[0].qpos_address for slide in slides if slide]
     if model.free:
         addresses = [model.free.qpos_address, model.free.qpos_address + 1]
-    sees_its_place = all(_observed(model, f"qpos[{address}]") for address in addresses)
+    sees_its_place = all(_observation_code(model, f"qpos[{address}]") for address in addresses)
     return Quantity("drift", "distance from where it began", "m", Code(reward, judge),
                     r"\|x - x_0\|", episode_only=True,
                     felt_as="" if sees_its_place else "ground_speed")  # fmt: skip
@@ -299,7 +301,7 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
             angle = _formula(f"np.arcsin(np.clip({minus}{{}}, -1.0, 1.0))", height)
             yield Quantity(key, f"angle of the {root.name}'s front {way} the horizontal", "rad",
                            angle, r"\phi" if sign > 0 else r"-\phi")  # fmt: skip
-    for way, lean in _leans(model).items():
+    for way, lean in _lean_quantities(model).items():
         words = f"angle by which the {root.name} leans {way}"
         yield Quantity(lean_key(way), words, "rad", lean, r"\phi")
     nose = _nose(model)
@@ -326,8 +328,8 @@ def lean_key(way: str) -> str:
     return f"lean_{way.rsplit(maxsplit=1)[-1]}"
 
 
-def _leans(model: Morphology) -> Mapping[str, Code]:
-    """How far one that stands leans to each side that it can lean to."""
+def _lean_quantities(model: Morphology) -> Mapping[str, Code]:
+    """Return the code of the lean to each side to which a standing model can lean."""
     hinge = model.root_axis("hinge", 1)
     if model.starts_lying or model.height_joint is None or model.up != (0.0, 0.0, 1.0):
         return {}
@@ -340,7 +342,7 @@ def _leans(model: Morphology) -> Mapping[str, Code]:
                 "to the right": left, "to the left": _formula("-{}", left)}  # fmt: skip
     if hinge is None:
         return {}
-    pitch = _signed(hinge[1], _state(model, "qpos", hinge[0].qpos_address))
+    pitch = _apply_sign(hinge[1], _state(model, "qpos", hinge[0].qpos_address))
     return {"forward": pitch, "backward": _formula("-{}", pitch)}
 
 
@@ -352,7 +354,7 @@ def _nose(model: Morphology) -> Code | None:
     if model.free:
         return _formula("np.arcsin(np.clip({}, -1.0, 1.0))", _axis_height(model, 0))
     assert hinge is not None
-    sine = _signed(-hinge[1], _wave(model, "sin", hinge[0].qpos_address))
+    sine = _apply_sign(-hinge[1], _wave(model, "sin", hinge[0].qpos_address))
     return _formula("np.arcsin({})", sine)
 
 
@@ -361,7 +363,7 @@ def _height(model: Morphology) -> Code:
     assert model.root is not None
     joint = model.height_joint
     assert joint is not None
-    reward = _observed(model, f"qpos[{joint.qpos_address + (2 if model.free else 0)}]")
+    reward = _observation_code(model, f"qpos[{joint.qpos_address + (2 if model.free else 0)}]")
     if reward and not model.free and joint.height_offset:
         reward += f" + {joint.height_offset:g}"
     return Code(reward, f"{{body_position}}[..., {model.root.id}, 2]")
@@ -387,14 +389,14 @@ def _tilt(model: Morphology) -> Code | None:
 def _wave(model: Morphology, function: str, address: int) -> Code:
     """The sine or the cosine of an angle, which may be observed instead of the angle."""
     code = _formula(f"np.{function}({{}})", _state(model, "qpos", address))
-    return Code(code.reward or _observed(model, f"{function}(qpos[{address}])"), code.judge)
+    return Code(code.reward or _observation_code(model, f"{function}(qpos[{address}])"), code.judge)
 
 
 def _axis_height(model: Morphology, axis: int) -> Code:
     """How far one of a free root's own axes points up, -1 to 1."""
     assert model.root is not None
     code = _formula(f"({_VERTICAL[axis]})", *_orientation(model))
-    seen = _observed(model, f"xmat[{model.root.id}, {6 + axis}]")
+    seen = _observation_code(model, f"xmat[{model.root.id}, {6 + axis}]")
     return Code(code.reward or seen, code.judge)
 
 
@@ -424,7 +426,7 @@ def _rotation(model: Morphology) -> Iterator[Quantity]:
             symbol = (r"\omega_" if way > 0 else r"-\omega_") + "xyz"[axis]
             # In the water, every stroke turns it to and fro: only the mean says where it goes.
             on_legs = model.height_joint is not None
-            yield Quantity(key, words, "rad/s", _signed(way, rate), symbol, episode_only=flips,
+            yield Quantity(key, words, "rad/s", _apply_sign(way, rate), symbol, episode_only=flips,
                            headroom=1.6 if on_legs else _STROKES,
                            enough=_TURNING_ENOUGH if axis == 2 and on_legs else None)  # fmt: skip
 
@@ -436,7 +438,7 @@ def _arm_rotation(model: Morphology) -> Iterator[Quantity]:
         way = wheel.axis[2] or -wheel.axis[1]
         rate = _state(model, "qvel", wheel.qvel_address)
         for (key, words), sign in zip(_TURNS[2], (way, -way), strict=True):
-            yield Quantity(key, f"{words} of the {wheel.body}", "rad/s", _signed(sign, rate),
+            yield Quantity(key, f"{words} of the {wheel.body}", "rad/s", _apply_sign(sign, rate),
                            r"\dot q")  # fmt: skip
         return
     hinge = next(
@@ -447,7 +449,7 @@ def _arm_rotation(model: Morphology) -> Iterator[Quantity]:
     assert hinge.axis is not None
     rate = _state(model, "qvel", hinge.qvel_address)
     for (key, words), way in zip(_TURNS[2], (hinge.axis[2], -hinge.axis[2]), strict=True):
-        yield Quantity(key, f"{words} of the arm", "rad/s", _signed(way, rate), r"\dot q")
+        yield Quantity(key, f"{words} of the arm", "rad/s", _apply_sign(way, rate), r"\dot q")
 
 
 def _yaw_rate(model: Morphology) -> Code:
@@ -466,7 +468,7 @@ def _angle_per_step(model: Morphology, address: int) -> Code:
     An agent that trembles in time with the steps has the same speed at the end of each, and gets
     nowhere; by speeds it would have flipped over.
     """
-    index, dt = model.observed(f"qpos[{address}]"), f"{model.spec.dt:.6g}"
+    index, dt = model.observation_index(f"qpos[{address}]"), f"{model.spec.dt:.6g}"
     reward = f"({{next_obs}}[..., {index}] - {{obs}}[..., {index}]) / {dt}"
     angle = f"{{qpos}}[..., {address}]"
     judge = f"np.diff({angle}, prepend={angle}[:1]) / {dt}"
@@ -504,7 +506,7 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
     place = _state(model, "qpos", cart.qpos_address)
     for side, sign, symbol in (("right", 1.0, ""), ("left", -1.0, "-")):
         yield Quantity(f"cart_{side}", f"offset of the cart to the {side}", "m",
-                       _signed(sign, place), f"{symbol}x")  # fmt: skip
+                       _apply_sign(sign, place), f"{symbol}x")  # fmt: skip
 
 
 def _phase(pole: JointEntry) -> float:
@@ -520,9 +522,9 @@ def _pole_tilt(model: Morphology) -> str | None:
     leans = []
     for number, pole in enumerate(model.poles):
         source = f"qpos[{pole.qpos_address}]"
-        angle = _observed(model, source)
-        s = f"np.sin({angle})" if angle else _observed(model, f"sin({source})")
-        c = f"np.cos({angle})" if angle else _observed(model, f"cos({source})")
+        angle = _observation_code(model, source)
+        s = f"np.sin({angle})" if angle else _observation_code(model, f"sin({source})")
+        c = f"np.cos({angle})" if angle else _observation_code(model, f"cos({source})")
         if s is None or c is None:
             return None
         sums = f"({sine} * {c} + {cosine} * {s})", f"({cosine} * {c} - {sine} * {s})"
@@ -536,7 +538,7 @@ def _pole_tilt(model: Morphology) -> str | None:
 
 def _targets(model: Morphology) -> Iterator[Quantity]:
     """Distances to what is to be reached or pushed."""
-    goal, thing, hand = model.goal, model.named(*OBJECTS), model.hand
+    goal, thing, hand = model.goal, model.find_body(*OBJECTS), model.hand
     if goal is None or hand is None:
         return
     yield _distance(model, "target_distance", thing or hand, goal)
@@ -553,10 +555,10 @@ def _targets(model: Morphology) -> Iterator[Quantity]:
 def _gap(model: Morphology, a: BodyEntry, b: BodyEntry, axis: int) -> str | None:
     """How far one is from the other along an axis, up to its sign, as observed."""
     first, second = f"xpos[{a.id}, {axis}]", f"xpos[{b.id}, {axis}]"
-    one, other = _observed(model, first), _observed(model, second)
+    one, other = _observation_code(model, first), _observation_code(model, second)
     return (
-        _observed(model, f"{first} - {second}")
-        or _observed(model, f"{second} - {first}")
+        _observation_code(model, f"{first} - {second}")
+        or _observation_code(model, f"{second} - {first}")
         or (f"({one} - {other})" if one and other else None)
     )
 
@@ -594,7 +596,7 @@ def _orbits(model: Morphology, hand: BodyEntry, goal: BodyEntry) -> Iterator[Qua
         ("orbit_right", "clockwise", -1.0),
     ):
         words = f"{way} rate of the {hand.name} around the {goal.name}"
-        yield Quantity(f"{key}_rate", words, "rad/s", _signed(sign, Code(reward, judge)),
+        yield Quantity(f"{key}_rate", words, "rad/s", _apply_sign(sign, Code(reward, judge)),
                        r"\dot\alpha", episode_only=True,
                        turning=2 * np.pi / (model.horizon * model.spec.dt))  # fmt: skip
 
@@ -619,7 +621,7 @@ def _limbs(model: Morphology) -> Iterator[Quantity]:
     gaps = [
         _formula("np.abs({} - {})" if sign > 0 else "np.abs({} + {})",
                  *(_state(model, "qpos", joint.qpos_address) for joint in (left, right)))
-        for left, right, sign in _mirrored(model)
+        for left, right, sign in _find_mirror_pairs(model)
     ]  # fmt: skip
     if gaps:
         mean = _formula(f"({' + '.join(['{}'] * len(gaps))}) / {len(gaps)}", *gaps)
@@ -630,7 +632,7 @@ def _limbs(model: Morphology) -> Iterator[Quantity]:
 
 def _strides(model: Morphology) -> Iterator[Quantity]:
     """How far the left leg is ahead of the right one, and which side moves least."""
-    for left, right, _ in _mirrored(model) if len(model.spec.feet) <= 2 else ():
+    for left, right, _ in _find_mirror_pairs(model) if len(model.spec.feet) <= 2 else ():
         body = next(body for body in model.spec.bodies if body.name == left.body)
         lateral = left.axis[1] if left.axis else 0.0
         if abs(lateral) > 0.7 and any(model.rests_on(end) for end in model.ends(body)):
@@ -670,8 +672,8 @@ def lift_key(part: BodyEntry) -> str:
     return "lift_" + rise_key(part).removeprefix("rise_")
 
 
-def _mirrored(model: Morphology) -> Iterator[tuple[JointEntry, JointEntry, int]]:
-    """Pairs of left and right joints; -1 where a mirror image turns the other way."""
+def _find_mirror_pairs(model: Morphology) -> Iterator[tuple[JointEntry, JointEntry, int]]:
+    """Yield pairs of left and right joints, with -1 if their mirror images turn opposite ways."""
     by_name = {joint.name: joint for joint in model.driven if joint.type == "hinge"}
     for name, left in by_name.items():
         twins = [name.replace("left", "right"), name.replace("_left", ""),
@@ -699,7 +701,7 @@ def _effort(model: Morphology) -> Iterator[Quantity]:
     before = [
         column
         for number in range(len(highs))
-        if (column := model.observed(f"action[{number}]")) is not None
+        if (column := model.observation_index(f"action[{number}]")) is not None
     ]
     observed_change = None
     if len(before) == len(highs) and set(highs) == {1.0}:
@@ -718,7 +720,9 @@ def _effort(model: Morphology) -> Iterator[Quantity]:
     yield from _abuse(model)
     columns = [joint.qvel_address for joint in model.driven if joint.type == "hinge"]
     if columns:
-        seen = [index for c in columns if (index := model.observed(f"qvel[{c}]")) is not None]
+        seen = [
+            index for c in columns if (index := model.observation_index(f"qvel[{c}]")) is not None
+        ]
         rms = "np.sqrt(np.mean(np.square({}[..., {}]), axis=-1))"
         full = len(seen) == len(columns)
         reward = rms.format("{next_obs}", _columns(seen)) if full else None
@@ -746,7 +750,7 @@ def _abuse(model: Morphology) -> Iterator[Quantity]:
     )
     yield Quantity("reversals", "share of the joints that turn back from one step to the next", "",
                    Code(None, back), r"\rho", episode_only=True)  # fmt: skip
-    free = [joint for joint in hinges if joint.range and _off_its_stops(joint)]
+    free = [joint for joint in hinges if joint.range and _starts_within_range(joint)]
     if free:
         angles = f"{{qpos}}[..., {_columns([joint.qpos_address for joint in free])}]"
         lows, highs = zip(*((j.range or (0.0, 0.0)) for j in free), strict=True)
@@ -758,8 +762,8 @@ def _abuse(model: Morphology) -> Iterator[Quantity]:
                        Code(None, code), "s", episode_only=True)  # fmt: skip
 
 
-def _off_its_stops(joint: JointEntry) -> bool:
-    """Whether it begins well within its range: what begins at a stop may stay there."""
+def _starts_within_range(joint: JointEntry) -> bool:
+    """Return whether a joint starts well within its range, and not at one of its stops."""
     assert joint.range is not None
     low, high = joint.range
     return low + 0.05 * (high - low) < joint.rest[0] < high - 0.05 * (high - low)

@@ -53,7 +53,7 @@ def follow(remarks: tuple[str, ...], recipe: Recipe) -> Followed:
     for goal in goals:
         change = "trains longer"
         if goal.motion != "longer":
-            recipe, change = _followed(recipe, goal)
+            recipe, change = _follow_goal(recipe, goal)
         if change:
             changes.append(change)
         else:
@@ -65,15 +65,15 @@ def follow(remarks: tuple[str, ...], recipe: Recipe) -> Followed:
     return Followed(recipe, tuple(changes), longer, answer)
 
 
-def _followed(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
-    """The recipe with what one goal asks for, and how; empty if it cannot be done."""
+def _follow_goal(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
+    """Return the recipe changed as a goal asks, and the change in words; empty if impossible."""
     if goal.motion in _PACES:
         return _at_pace(recipe, _PACES[goal.motion], goal.motion)
     style, factor, quantities = _COMPARATIVES.get(goal.motion, (goal.motion, 1.0, ()))
     names = [term.name for term in recipe.terms if term.quantity in quantities]
     if not names:
-        return _with_goal(recipe, replace(goal, motion=style))
-    terms = [term.scaled(factor) if term.name in names else term for term in recipe.terms]
+        return _add_goal_terms(recipe, replace(goal, motion=style))
+    terms = [term.scale_weight(factor) if term.name in names else term for term in recipe.terms]
     return recipe.with_terms(terms), f"{goal.motion}: {', '.join(names)} x{factor:g}"
 
 
@@ -92,8 +92,8 @@ def _at_pace(recipe: Recipe, factor: float, comparative: str) -> tuple[Recipe, s
     return recipe.model_copy(update={"terms": tuple(terms)}), change
 
 
-def _with_goal(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
-    """Terms for a goal of the grammar; those that the recipe has already count twice as much."""
+def _add_goal_terms(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
+    """Add terms for a goal of the grammar; double the weight of terms that exist already."""
     builder = CriteriaBuilder(morphology_of(recipe.env_id), quantities_of(recipe.env_id))
     apply_goal(builder, goal)
     pairs = tuple(zip(builder.criteria, builder.measures, strict=True))
@@ -103,7 +103,7 @@ def _with_goal(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
     for term in with_criteria(recipe, pairs).terms:
         same = known.get((term.quantity, term.shape))
         if same is not None:
-            terms[same.name] = same.scaled(2)
+            terms[same.name] = same.scale_weight(2)
             changes.append(f"{same.name} x2")
         else:
             names = (term.name, f"{term.name}_more", f"{term.name}_too")

@@ -101,7 +101,7 @@ def fix_reward(request: RewardRequest, fixes: Sequence[FixRequest]) -> CodeDraft
         # The task counts as before, everything else less, and staying in the episode more.
         text, rest = "costs count less", 0.5 ** len(fixes)
         terms = [
-            term.scaled(2.0 if term.shape == "alive" else 1.0 if term in vital else rest)
+            term.scale_weight(2.0 if term.shape == "alive" else 1.0 if term in vital else rest)
             for term in recipe.terms
         ]
     else:
@@ -174,7 +174,7 @@ def vary(request: RewardRequest, alternative: AlternativeRequest) -> CodeDraft:
     recipe = read_recipe(alternative.code) or recipe_for(request)
     task = {criterion.id for criterion in request.criteria if criterion.category == "task"}
     digests = {reward_digest(alternative.code)}
-    for text, varied in _varied(recipe, task):
+    for text, varied in _vary_recipe(recipe, task):
         code = render(varied)
         if reward_digest(code) not in digests:
             digests.add(reward_digest(code))
@@ -183,13 +183,13 @@ def vary(request: RewardRequest, alternative: AlternativeRequest) -> CodeDraft:
     return CodeDraft(code=alternative.code, explanation="The same as the first.")
 
 
-def _varied(recipe: Recipe, task: Collection[str]) -> Iterator[tuple[str, Recipe]]:
+def _vary_recipe(recipe: Recipe, task: Collection[str]) -> Iterator[tuple[str, Recipe]]:
     plans = [(each,) for each in VARIATIONS] + list(combinations(VARIATIONS, 2))
     for plan in plans:
-        yield " and ".join(each.text for each in plan), _applied(recipe, plan, task)
+        yield " and ".join(each.text for each in plan), _apply_variations(recipe, plan, task)
 
 
-def _applied(recipe: Recipe, plan: Sequence[Variation], task: Collection[str]) -> Recipe:
+def _apply_variations(recipe: Recipe, plan: Sequence[Variation], task: Collection[str]) -> Recipe:
     terms = list(recipe.terms)
     for variation in plan:
         terms = [variation.of(term, _role(term, task)) for term in terms]
@@ -230,7 +230,7 @@ def analyze_session(request: AnalysisRequest) -> SessionAnalysis:
         for before, past in pairwise(judged)
         if (past.score or 0.0) > (before.score or 0.0) + 0.02 and past.changes
     ]
-    failed = [_missed(score, titles) for score in missed]
+    failed = [_describe_miss(score, titles) for score in missed]
     failed += [
         f"iteration {past.iteration} ({past.changes}) fell to {format_score(past.score)}"
         for before, past in pairwise(judged)
@@ -259,7 +259,7 @@ def analyze_session(request: AnalysisRequest) -> SessionAnalysis:
     )
 
 
-def _missed(score: CriterionScore, titles: dict[str, str]) -> str:
+def _describe_miss(score: CriterionScore, titles: dict[str, str]) -> str:
     evidence = f" ({score.evidence})" if score.evidence else ""
     return f"not met: {titles.get(score.id, score.id)}, {format_score(score.score)}{evidence}"
 

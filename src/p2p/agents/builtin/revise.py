@@ -115,7 +115,7 @@ class RevisionCase:
         measures = (read_measure(text, quantities) for text in unmet)
         return any(m and (not m.quantity or m.quantity in STAYING_UP) for m in measures)
 
-    def tagged(self, *tags: str) -> bool:
+    def has_tag(self, *tags: str) -> bool:
         return not set(tags).isdisjoint(self.request.failure_tags)
 
     @property
@@ -228,8 +228,8 @@ class Try(NamedTuple):
     factor: float = 1.0
     settings: tuple[Setting, ...] = ()
 
-    def applied(self, case: RevisionCase, plan: Plan) -> Plan:
-        """The plan itself where there is nothing to change."""
+    def apply_to(self, case: RevisionCase, plan: Plan) -> Plan:
+        """Return the changed plan, or the plan itself if there is nothing to change."""
         group = _GROUPS.get(self.terms)
         plan = plan.weigh(
             self.factor,
@@ -248,8 +248,8 @@ def _steps_away(size: float) -> Iterator[float]:
         yield from (1 + number * size, 1 / (1 + number * size))
 
 
-def _again(factor: float) -> Try:
-    """As little as makes another training of it: of somebody's code, where observations are cut."""
+def _vary_clip(factor: float) -> Try:
+    """Return the smallest change that trains differently: of foreign code, the clip bound."""
     clip = Setting(
         "obs_clip", lambda case, _: not case.ours, lambda _, clip: float(f"{clip * factor:.4g}")
     )
@@ -277,7 +277,7 @@ RULES: tuple[Rule, ...] = (
         "repeat",
         "the same again: no judge could score it",
         lambda case: case.request.trained and case.request.score is None,
-        tuple(_again(factor) for factor in islice(_steps_away(_NUDGE), _DISTANCES)),
+        tuple(_vary_clip(factor) for factor in islice(_steps_away(_NUDGE), _DISTANCES)),
     ),
     Rule(
         LONGER,
@@ -289,13 +289,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "stay_up",
         "weigh staying up more: it fell",
-        lambda case: case.tagged("fell", "early_end", "unstable") and case.cannot_stay_up,
+        lambda case: case.has_tag("fell", "early_end", "unstable") and case.cannot_stay_up,
         (Try("staying up", 2.0, (_FARTHER_SIGHT, _LONGER)), Try("staying up", 3.0)),
     ),
     Rule(
         "explore",
         "explore more, lower penalties: it barely moved",
-        lambda case: case.tagged("no_motion", "wrong_direction"),
+        lambda case: case.has_tag("no_motion", "wrong_direction"),
         (Try("costs", 0.5, (_WIDER_TRIES, _LONGER)), Try("costs", 0.25, (_ENTROPY, _LONGER))),
     ),
     Rule(
@@ -367,14 +367,14 @@ def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
     followed = follow(request.remarks, case.recipe)
     plans = _plans(case, followed, varied_only=refusals >= _SURE)
     skipped = refusals - _SURE if refusals >= _SURE else refusals
-    chosen = _chosen(_untried(case, plans), skipped)
+    chosen = _chosen(_drop_tried(case, plans), skipped)
     unheeded = "the built-in author has no reward that keeps to it"
     return RevisionProposal(
         diagnosis=_diagnosis(case),
         lesson=_lesson(case),
         based_on=case.based_on,
         rule=chosen.rule,
-        changes=_in_words(case, chosen, followed),
+        changes=_describe_change(case, chosen, followed),
         reward_code=chosen.code,
         hp_changes=dict(chosen.plan.settings),
         warm_start=chosen.rule == LONGER,
@@ -441,7 +441,7 @@ def _plans(
     if followed.changes and not varied_only:
         yield REMARKS, start
     for name, base, attempt in tries:
-        plan = attempt.applied(case, base)
+        plan = attempt.apply_to(case, base)
         is_new = plan != base or (name == REWRITE.name and not followed.changes)
         if is_new and (name == VARY or not varied_only):
             yield name, plan
@@ -470,8 +470,8 @@ def _obedient(case: RevisionCase, plan: Plan) -> Plan:
     return plan
 
 
-def _untried(case: RevisionCase, plans: Iterator[tuple[str, Plan]]) -> Iterator[Candidate]:
-    """Those that differ from each other and from every iteration of the history."""
+def _drop_tried(case: RevisionCase, plans: Iterator[tuple[str, Plan]]) -> Iterator[Candidate]:
+    """Yield the plans that differ from each other and from every iteration of the history."""
     request = case.request
     tried = [(past.reward_digest, case.settings_of(past.iteration)) for past in request.history]
     fixed = set(request.fixed)
@@ -503,8 +503,8 @@ def _chosen(candidates: Iterator[Candidate], skipped: int) -> Candidate:
 # --- in words -------------------------------------------------------------------------------------
 
 
-def _in_words(case: RevisionCase, chosen: Candidate, followed: Followed) -> str:
-    """What is changed and why."""
+def _describe_change(case: RevisionCase, chosen: Candidate, followed: Followed) -> str:
+    """Describe what is changed and why."""
     back = case.based_on != case.request.iteration
     edits, settings = ", ".join(chosen.plan.edits), chosen.plan.settings
     why = REASONS[chosen.rule]

@@ -68,7 +68,7 @@ class Term(Record):
     def is_cost(self) -> bool:
         return self.shape in ("under", "over")
 
-    def scaled(self, factor: float) -> Term:
+    def scale_weight(self, factor: float) -> Term:
         return self.model_copy(update={"weight": round(self.weight * factor, 4)})
 
 
@@ -143,7 +143,7 @@ def write_reward(request: RewardRequest) -> CodeDraft:
 
 
 def recipe_for(request: RewardRequest) -> Recipe:
-    title = in_a_docstring(request.prompt)[:70].strip().rstrip(".") or "as asked"
+    title = clean_docstring(request.prompt)[:70].strip().rstrip(".") or "as asked"
     empty = Recipe(
         env_id=request.env_id,
         title=title[0].upper() + title[1:],
@@ -151,7 +151,7 @@ def recipe_for(request: RewardRequest) -> Recipe:
         side_info=request.side_info,
         observe_time=request.observe_time,
     )
-    criteria = understood(request.env_id, request.criteria)
+    criteria = match_criteria(request.env_id, request.criteria)
     recipe = with_criteria(empty, criteria)
     if _is_all_out(request):
         terms = [
@@ -159,7 +159,7 @@ def recipe_for(request: RewardRequest) -> Recipe:
             for term in recipe.terms
         ]
         recipe = recipe.with_terms(terms)
-    return _on_its_feet(recipe, criteria)
+    return _add_falls(recipe, criteria)
 
 
 def _is_all_out(request: RewardRequest) -> bool:
@@ -169,14 +169,16 @@ def _is_all_out(request: RewardRequest) -> bool:
     return bool({"possible", "can", "fastest", "top", "full"} & {*words.split()})
 
 
-def in_a_docstring(text: str) -> str:
-    """The text on one line, without anything that could end a string or a comment."""
+def clean_docstring(text: str) -> str:
+    """Put a text on one line, without anything that could end a string or a comment."""
     plain = " ".join(text.split()).replace("\\", " ").replace('"', "'")
     return "".join(letter for letter in plain if letter.isprintable())
 
 
-def understood(env_id: str, criteria: Sequence[Criterion]) -> tuple[tuple[Criterion, Measure], ...]:
-    """The criteria whose measure is one of ours, or that the grammar can make one of."""
+def match_criteria(
+    env_id: str, criteria: Sequence[Criterion]
+) -> tuple[tuple[Criterion, Measure], ...]:
+    """Pair each criterion that has a known measure, or that the grammar can give one, with it."""
     quantities = quantities_of(env_id)
     pairs = (
         (criterion, read_measure(criterion.measure, quantities) or _guess(env_id, criterion))
@@ -235,8 +237,8 @@ def with_criteria(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]])
     return recipe.with_terms([*terms, *(term for term in limits if visible(term))])
 
 
-def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) -> Recipe:
-    """The recipe with falls that end training episodes, and costs of lying as high as the pay.
+def _add_falls(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) -> Recipe:
+    """Add falls that end training episodes, and costs of lying as high as the pay.
 
     What counts as a fall is read off the hard criteria that ask it to be up nearly all the time.
     One that cannot fall is not paid for being up: it would get that for standing still.
@@ -275,11 +277,13 @@ def _fall(criterion: Criterion, measure: Measure, height: float) -> Fall | None:
     if criterion.comparison == "at_most":
         return None
     if measure.quantity == "pole_tilt" and measure.low is None and measure.high is not None:
-        return Fall(quantity="pole_tilt", above=_rounded(measure.high + FALL_MARGIN))
+        return Fall(quantity="pole_tilt", above=_round_weight(measure.high + FALL_MARGIN))
     if measure.quantity == "tilt" and measure.low is None and measure.high is not None:
-        return Fall(quantity="tilt", above=_rounded(max(measure.high + FALL_MARGIN, FALL_TILT)))
+        return Fall(
+            quantity="tilt", above=_round_weight(max(measure.high + FALL_MARGIN, FALL_TILT))
+        )
     if measure.quantity == "height" and measure.high is None and measure.low is not None:
-        return Fall(quantity="height", below=_rounded(height * measure.low))
+        return Fall(quantity="height", below=_round_weight(height * measure.low))
     return None
 
 
@@ -301,7 +305,7 @@ def _outweigh_pay(
     lying = [term for term in terms if term.is_cost and up & {*term.criteria}]
     cost = sum(term.weight for term in lying)
     factor = max(1.0, pay / cost) if cost else 1.0
-    return [term.scaled(factor) if term in lying else term for term in terms]
+    return [term.scale_weight(factor) if term in lying else term for term in terms]
 
 
 def _noticeable(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> list[Term]:
@@ -344,8 +348,8 @@ def _limits(
             quantity=key,
             shape="under",
             weight=LIMIT_WEIGHT,
-            target=_rounded(quantity.ceiling[0]),
-            scale=_rounded(quantity.ceiling[1] - quantity.ceiling[0]),
+            target=_round_weight(quantity.ceiling[0]),
+            scale=_round_weight(quantity.ceiling[1] - quantity.ceiling[0]),
             criteria=lasting,
         )
         for key, quantity in quantities.items()
@@ -432,7 +436,7 @@ def _shape(
     else:
         numbers = {"scale": 3 * abs(t)}
     numbers["scale"] = max(numbers.get("scale", 1.0), _LEAST_SCALE)
-    return shape, {name: _rounded(number) for name, number in numbers.items()}
+    return shape, {name: _round_weight(number) for name, number in numbers.items()}
 
 
 def _bounded_shape(
@@ -470,7 +474,7 @@ def _growing_shape(
     return "more", {"target": max(abs(threshold), _LEAST_SCALE), "cap": quantity.headroom}
 
 
-def _rounded(value: float) -> float:
+def _round_weight(value: float) -> float:
     return float(f"{value:.4g}")
 
 
@@ -537,12 +541,12 @@ def render(recipe: Recipe) -> str:
         latex="r = " + (" + ".join(form.latex for form in forms) or "0"),
         terms=textwrap.indent("\n".join(terms), " " * indent),
         body=textwrap.indent("\n".join(lines), " " * indent),
-        failed=_failed(recipe, quantities, in_class=bool(memory)),
+        failed=_write_failed(recipe, quantities, in_class=bool(memory)),
     )
 
 
-def _failed(recipe: Recipe, quantities: Mapping[str, Quantity], *, in_class: bool) -> str:
-    """The function that says where training ends an episode; empty where nothing does."""
+def _write_failed(recipe: Recipe, quantities: Mapping[str, Quantity], *, in_class: bool) -> str:
+    """Write the function that ends training episodes; empty if nothing ends them."""
     if not recipe.falls:
         return ""
     tests = []

@@ -28,7 +28,7 @@ def correct_spelling(text: str, names: Collection[str] = ()) -> tuple[str, tuple
 
     def correct(match: re.Match[str]) -> str:
         word = match[0]
-        meant = MISSPELT.get(word) or _meant(word, frozenset(names))
+        meant = MISSPELT.get(word) or _correct_word(word, frozenset(names))
         if meant != word:
             corrections.append(f"“{word}” is read as “{meant}”")
         return meant
@@ -37,11 +37,11 @@ def correct_spelling(text: str, names: Collection[str] = ()) -> tuple[str, tuple
 
 
 @cache
-def _meant(word: str, names: frozenset[str]) -> str:
-    """The one known word that this may be a slip of; else the word itself."""
+def _correct_word(word: str, names: frozenset[str]) -> str:
+    """Return the one known word that this may be a misspelling of; else the word itself."""
     if len(word) < _SHORTEST or not word.isalpha() or _stem(word, WORDS | names | real_words()):
         return word
-    for slips in (_slips(word), _other_keys(word)):
+    for slips in (_slips(word), _swap_keys(word)):
         long = (each for each in slips if len(each) >= _SHORTEST)
         stems = {each: _stem(each, WORDS) for each in long if each in WORDS or each[-2:] != "er"}
         meant = sorted(
@@ -66,8 +66,8 @@ def _slips(word: str) -> Iterator[str]:
     )
 
 
-def _other_keys(word: str) -> Iterator[str]:
-    """With the key beside the one that was meant."""
+def _swap_keys(word: str) -> Iterator[str]:
+    """Yield the word with one letter replaced by a neighbour on the keyboard."""
     for i, letter in enumerate(word):
         for row in _KEYS if i else ():
             place = row.find(letter)

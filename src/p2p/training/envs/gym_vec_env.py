@@ -83,8 +83,8 @@ class GymVecEnv:
         """
         self._show(range(self.num_envs))
         steps = []
-        for env, own_action in zip(self.envs, action, strict=True):
-            steps.append(env.step(own_action))
+        for row, own_action in enumerate(action):
+            steps.append(self.step_row(row, own_action))
             self.after_row()
         next_obs = np.array([step[0] for step in steps], dtype=np.float64)
         reward = np.array([step[1] for step in steps], dtype=np.float64)
@@ -96,9 +96,16 @@ class GymVecEnv:
         if self._reached is not None and self._meter is not None:
             info = self._meter.info(dict(info), self._reached.field)
             self._reached.end_rows(ended)
+        self.begin_again(ended)
+        return StepBatch(next_obs, self._obs.copy(), reward, terminated, truncated, info)
+
+    def step_row(self, row: int, action: Array) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return self.envs[row].step(action)
+
+    def begin_again(self, ended: Sequence[int]) -> None:
+        """The episodes of these rows are over."""
         for i in ended:
             self._obs[i] = self.envs[i].reset()[0]
-        return StepBatch(next_obs, self._obs.copy(), reward, terminated, truncated, info)
 
     def side_info(self) -> dict[str, Any]:
         return self._mujoco().side_info()
