@@ -251,8 +251,8 @@ CONTENDERS: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 if __name__ == "__main__":
-    from p2p.training.envs.registry import registered
+    from p2p.training.envs.registry import find_spec
 
     request = json.loads(sys.argv[1])
-    registered(request["env_id"])  # that of a model file, too
+    find_spec(request["env_id"])  # that of a model file, too
     CONTENDERS[request["name"]](request)

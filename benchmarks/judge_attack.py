@@ -178,13 +178,13 @@ def plan(robots: Sequence[str], seeds: int, steps: int | None, folder: Path) -> 
     """The jobs, those first that cover most: every prompt once, then each criterion left out."""
     from p2p.benchmark.attack import plan_attacks
     from p2p.config import ConfigurationError, engine_of
-    from p2p.training.engines.table import EngineMissing, installed, is_engine
+    from p2p.training.engines.table import EngineMissing, is_engine, require_installed
 
     ranked: list[tuple[int, list[Any]]] = []
     for env_id in robots:
         if is_engine(engine := engine_of(env_id)):
             try:
-                installed(engine)
+                require_installed(engine)
             except (EngineMissing, ConfigurationError) as error:
                 print(f"skipped {env_id}: {' '.join(str(error).split())}", flush=True)
                 continue

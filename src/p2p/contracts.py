@@ -232,8 +232,8 @@ class Criterion(Record):
         return self
 
     @classmethod
-    def seen(cls, number: int, text: str) -> Self:
-        """What a user wants to see in the videos, in their own words."""
+    def from_remark(cls, number: int, text: str) -> Self:
+        """Return the criterion of a user's remark about the videos."""
         return cls(
             id=f"seen_{number}",
             title=text if len(text) <= TITLE else f"{text[: TITLE - 1]}…",
@@ -287,8 +287,8 @@ class Criterion(Record):
         slack = 1e-6 * abs(self.threshold)  # recordings are float32
         return result.value is None or sign * (result.value - self.threshold) >= -slack
 
-    def happened(self, results: Iterable[CriterionScore]) -> tuple[int, int]:
-        """Of an event: in how many of the episodes that were judged it happened, and of how many.
+    def count_happened(self, results: Iterable[CriterionScore]) -> tuple[int, int]:
+        """Return the number of judged episodes with the event, and of judged episodes.
 
         More often than it may: by its count, or by the score of who could only look.
         """

@@ -173,7 +173,7 @@ class Collector:
             while len(jobs) < missing:
                 jobs += await self.matches.training_group(uid)
             try:
-                async for episode in self.flight.in_order(jobs, self._play, num_workers):
+                async for episode in self.flight.play_in_order(jobs, self._play, num_workers):
                     self._handle_finished(episode)
             finally:
                 await self._drop()
@@ -232,7 +232,7 @@ class Collector:
     ) -> dict[str, Any]:
         failed, streak, error = 0, 0, ""
         try:
-            async for episode in self.flight.in_order(jobs, self._play, num_workers):
+            async for episode in self.flight.play_in_order(jobs, self._play, num_workers):
                 job, failure = self._handle_finished(episode)
                 if failure is None:
                     result, seat = episode.result(), job.spec.player_id
@@ -272,7 +272,7 @@ class Collector:
                     await self._settle()
                     break
                 await self.flight.wait(POLL)
-                for episode in self.flight.finished():
+                for episode in self.flight.pop_finished():
                     self._handle_finished(episode)
                     handled += 1
                 if handled >= SETTLE_EVERY:
@@ -305,14 +305,14 @@ class Collector:
             # All places are free for evaluation, if any is wanted.
             num_eval_workers = max(num_workers, num_eval_workers) if num_eval_workers else 0
             num_workers = 0
-        under_way, size = self.flight.under_way("train"), self.matches.group_size
+        under_way, size = self.flight.count_running("train"), self.matches.group_size
         groups = (num_workers - under_way) // size
         if not under_way and num_workers:  # a group may be larger than what there is room for
             groups = max(1, groups)
         if groups > 0 and await call_within(PART_TIMEOUT, self._buffer.continue_collection):
             for _ in range(groups):
                 await self._submit_train()
-        for _ in range(num_eval_workers - self.flight.under_way("eval")):
+        for _ in range(num_eval_workers - self.flight.count_running("eval")):
             if not await self._submit_eval(uid):
                 break
 
@@ -495,7 +495,7 @@ class Collector:
         factory = self._factory
         return {
             **self.counts,
-            "under_way": {kind: self.flight.under_way(kind) for kind in ("train", "eval")},
+            "under_way": {kind: self.flight.count_running(kind) for kind in ("train", "eval")},
             "actors": factory.actors.alive if factory else 0,
             "actor_deaths": factory.actors.deaths if factory else 0,
             "cost_usd": factory.costs() if factory else {},

@@ -62,7 +62,7 @@ class GamesInFlight:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def under_way(self, kind: str) -> int:
+    def count_running(self, kind: str) -> int:
         return len(self._running[kind])
 
     def models(self) -> set[str]:
@@ -80,12 +80,12 @@ class GamesInFlight:
             except TimeoutError:
                 return
 
-    def finished(self) -> Iterator[Episode]:
+    def pop_finished(self) -> Iterator[Episode]:
         """Yield and remove finished games, in the order they ended."""
         while self._finished:
             yield self._finished.popleft()
 
-    async def in_order(
+    async def play_in_order(
         self,
         jobs: Sequence[Job],
         play: Callable[[Job], Coroutine[None, None, EpisodeResult]],
@@ -103,7 +103,7 @@ class GamesInFlight:
                 number = len(numbers) + len(over) + delivered
                 numbers[self.start(jobs[number], play(jobs[number]))] = number
             await self.wait(POLL)
-            for episode in self.finished():
+            for episode in self.pop_finished():
                 over[numbers.pop(episode)] = episode
             while delivered in over:
                 yield over.pop(delivered)

@@ -53,7 +53,7 @@ def find_model(folder: Path, *, trusted: bool = False) -> ModelFolder:
     run = folder.absolute().parent.parent
     model = _find_plain(folder)
     if folder.absolute().parent.name == "checkpoints" and (run / "config.json").exists():
-        return _with_run_settings(model, run, trusted)
+        return _apply_run_settings(model, run, trusted)
     return model
 
 
@@ -102,7 +102,7 @@ def _find_plain(folder: Path) -> ModelFolder:
     raise ConfigError(f"{folder} is not a run, a checkpoint or a model's folder")
 
 
-def _with_run_settings(model: ModelFolder, run: Path, trusted: bool) -> ModelFolder:
+def _apply_run_settings(model: ModelFolder, run: Path, trusted: bool) -> ModelFolder:
     """Prompt the model as the run's first training game does."""
     from unstable.run.parts import register_own_parts
 

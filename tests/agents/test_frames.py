@@ -225,7 +225,7 @@ def judged(served: Any, episode: tuple[Path, Film], score: float) -> Any:
             {"analysis": "a", "criteria": seen, "diagnosis": "it stands", "failure_tags": []}
         )
 
-    own = Criterion.seen(1, "the foot stays flat on the ground")
+    own = Criterion.from_remark(1, "the foot stays flat on the ground")
     intent = hopper_intent(criterion("stays", threshold=100), own)
     server, client = served("openai", eyes)
     file, _ = episode

@@ -241,7 +241,7 @@ def test_one_fall_in_one_of_sixteen_episodes_fails_what_must_never_happen() -> N
 
 def test_who_could_only_look_at_an_event_is_believed_by_the_score() -> None:
     seen = [CriterionScore(id="falls", score=score) for score in (1.0, 0.0, None)]
-    assert NEVER_FALLS[1].happened(seen) == (1, 2)
+    assert NEVER_FALLS[1].count_happened(seen) == (1, 2)
 
 
 def test_an_event_is_counted_and_no_share() -> None:

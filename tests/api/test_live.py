@@ -15,7 +15,7 @@ from small_runs import make_session
 
 from p2p.api import live
 from p2p.api.live import Message, Stamps, Watcher, session_stamps
-from p2p.api.problems import NotFound
+from p2p.api.problems import ResourceNotFound
 from p2p.event_log import EventLog
 
 PATIENCE_S = 30
@@ -34,7 +34,7 @@ class Counter:
 
     def look(self) -> Stamps:
         if self.looks == self.most:
-            raise NotFound("gone")
+            raise ResourceNotFound("gone")
         self.looks += 1
         return {"event": self.looks, "constant": 0}
 

@@ -162,11 +162,11 @@ def test_passing_and_how_much_is_attained_go_together() -> None:
     assert not speed.passes(1.9, 2.0)
     assert distance.passes(0.03, 0.03)
     assert not distance.passes(0.04, 0.03)
-    assert speed.attained(1.0, 2.0) == 0.5
-    assert speed.attained(-1.0, 2.0) == 0.0
-    assert speed.attained(9.0, 2.0) == 1.0
-    assert distance.attained(0.06, 0.03) == 0.5
-    assert distance.attained(0.0, 0.03) == 1.0
+    assert speed.compute_attainment(1.0, 2.0) == 0.5
+    assert speed.compute_attainment(-1.0, 2.0) == 0.0
+    assert speed.compute_attainment(9.0, 2.0) == 1.0
+    assert distance.compute_attainment(0.06, 0.03) == 0.5
+    assert distance.compute_attainment(0.0, 0.03) == 1.0
 
 
 @pytest.mark.parametrize(

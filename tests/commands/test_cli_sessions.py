@@ -505,11 +505,11 @@ def test_training_that_waits_for_cores_says_who_holds_them(
 
 def test_a_countdown_runs_down_and_follows_only_large_changes() -> None:
     countdown = Countdown()
-    assert countdown.left(100.0, now=0.0) == 100
-    assert countdown.left(105.0, now=1.0) == 99
-    assert countdown.left(90.0, now=2.0) == 98
-    assert countdown.left(50.0, now=3.0) == 50
-    assert countdown.left(None, now=4.0) is None
+    assert countdown.seconds_left(100.0, now=0.0) == 100
+    assert countdown.seconds_left(105.0, now=1.0) == 99
+    assert countdown.seconds_left(90.0, now=2.0) == 98
+    assert countdown.seconds_left(50.0, now=3.0) == 50
+    assert countdown.seconds_left(None, now=4.0) is None
     assert [roughly(seconds) for seconds in (0, 41, 61, 5399, 9000, 9100)] == [
         "5 s", "45 s", "2 min", "90 min", "2.5 h", "3 h",
     ]  # fmt: skip

@@ -64,7 +64,7 @@ def test_the_command_of_a_session_asks_for_the_same(
     asked = first.config.read()
     assert asked is not None
     monkeypatch.setenv("VLM_MODEL", vlm_of_the_settings)  # they may differ where it is typed
-    monkeypatch.setattr(run, "_work", lambda *_, **__: None)
+    monkeypatch.setattr(run, "_run_session", lambda *_, **__: None)
     program, *words = shlex.split(command_line(asked, first.path))
     typed = p2p(*words[:1], "--runs-dir", tmp_path / "b", *words[1:])
     assert (program, typed.status) == ("p2p", 0), typed.err
@@ -83,7 +83,7 @@ def test_every_option_is_tried_above() -> None:
 def test_what_must_be_seen_is_read_from_a_file(
     p2p: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_work", lambda *_, **__: None)
+    monkeypatch.setattr(run, "_run_session", lambda *_, **__: None)
     (tmp_path / "seen.txt").write_text("the head stays up\n\n  no foot drags \n")
     flags = ("--visual-criteria", f"@{tmp_path}/seen.txt", "--visual-criteria", "it looks calm")
     seen = p2p("run", "run", "--runs-dir", tmp_path / "a", "--vlm", "ollama:llava", *flags)

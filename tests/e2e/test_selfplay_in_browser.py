@@ -73,7 +73,7 @@ def test_a_run_is_started_from_the_form_watched_and_stopped(
     badge.get_by_text("running", exact=True).wait_for(timeout=A_RUN_MS)
     progress.get_by_text(re.compile(r"^About .* left\.$")).wait_for(timeout=A_RUN_MS)
     page.get_by_role("img", name=re.compile("^Win rate in TicTacToe-v0")).wait_for()
-    page.get_by_role("img", name=re.compile("^loss")).wait_for()
+    page.get_by_role("img", name=re.compile("^Loss")).wait_for()
     ratings = page.get_by_role("group", name="Table of ratings")
     ratings.get_by_text("ckpt-1", exact=True).wait_for(timeout=A_RUN_MS)
     # Games that were not there when the page was opened.

@@ -13,7 +13,13 @@ import pytest
 from p2p.contracts import SessionConfig, SessionResult, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.session.request import ResumeOptions, loop_config, minutes_to_resume, with_changes
-from p2p.session.stopping import Clock, StopSwitch, heartbeat, time_exhausted, worked_s
+from p2p.session.stopping import (
+    Clock,
+    StopSwitch,
+    heartbeat,
+    make_time_exhausted,
+    read_worked_seconds,
+)
 
 
 def config(minutes: float | None) -> SessionConfig:
@@ -41,29 +47,29 @@ def test_time_counts_from_what_the_last_process_has_left_whether_it_ended_or_was
     tmp_path: Path,
 ) -> None:
     session = SessionRecord(tmp_path)
-    assert worked_s(session) == 0
+    assert read_worked_seconds(session) == 0
     session.result.save(SessionResult(status="running", seconds=100.0))
-    assert worked_s(session) == 100.0
+    assert read_worked_seconds(session) == 100.0
     clock_at(160.0).save(session)  # it worked on, and was killed
-    assert worked_s(session) == pytest.approx(160.0, abs=5)
+    assert read_worked_seconds(session) == pytest.approx(160.0, abs=5)
     session.result.save(SessionResult(status="paused", seconds=300.0))
     following = Clock.of(session, config(5))
     assert following.seconds() >= 300.0
     assert following.is_over()
     assert not Clock.of(session, config(60)).is_over()
     session.clock.path.write_text("{")
-    assert worked_s(session) == 300.0
+    assert read_worked_seconds(session) == 300.0
 
 
 def test_time_in_which_the_user_is_asked_does_not_count() -> None:
     clock = Clock()
-    with clock.paused():
+    with clock.pause():
         before = clock.seconds()
         time.sleep(0.3)
         assert clock.seconds() == before
     assert before <= clock.seconds()
     late = Clock(started=time.monotonic() - 100)
-    with late.paused():
+    with late.pause():
         pass
     assert late.seconds() >= 100
 
@@ -86,7 +92,7 @@ def test_out_of_time_it_is_given_as_much_again_as_at_first() -> None:
 def test_the_end_says_how_long_it_was_and_how_to_go_on(tmp_path: Path) -> None:
     session = SessionRecord(tmp_path / "session_x")
     session.config.save(config(1))
-    told = str(time_exhausted(session, config(1)))
+    told = str(make_time_exhausted(session, config(1)))
     assert told == (
         f"its time of 1 minute is used up; `p2p resume {session.path}` gives it as much again"
     )
@@ -110,8 +116,8 @@ def test_a_cancel_before_the_end_of_the_time_stays_one(tmp_path: Path) -> None:
     session = SessionRecord(tmp_path)
     session.set_status("running")
     switch = StopSwitch()
-    with switch.listening(), switch.polled():
+    with switch.listening(), switch.suspend_interrupts():
         os.kill(os.getpid(), signal.SIGTERM)
-        switch.time_is_over()
+        switch.stop_for_time()
         assert switch.cancelled()
         assert not switch.out_of_time

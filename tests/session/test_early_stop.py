@@ -139,7 +139,7 @@ def test_the_watcher_stops_at_the_first_that_holds(make: Made) -> None:
     passed = early.confirmations.passed
     assert passed is not None
     assert (passed.step, passed.block) == (200, 3)
-    assert early.confirmations.refuted(run) == {100}
+    assert early.confirmations.failed_steps(run) == {100}
 
 
 def test_a_stop_that_a_killed_process_owed_is_given(make: Made) -> None:

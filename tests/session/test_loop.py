@@ -24,7 +24,7 @@ from p2p.session.plan import place_start, start_of
 from p2p.session.request import ResumeOptions, loop_config
 from p2p.session.start import create_session, open_config
 from p2p.session.steering import give_feedback
-from p2p.session.stopping import StopSwitch, TrainingUnavailable, worked_s
+from p2p.session.stopping import StopSwitch, TrainingUnavailable, read_worked_seconds
 from p2p.training.hp_presets import quick_config
 from p2p.training.runner import RunOptions, run_training
 from shared_folders import Shared
@@ -253,7 +253,9 @@ def test_out_of_time_a_session_keeps_what_it_has_and_goes_on_with_more(
     made = session(max_iterations=1)
     assert run(made, scores={"1": [0.6, 0.6]}).status == "max_iterations"
     before = calls(made)
-    open_config(made, ResumeOptions(max_iterations=2, max_minutes=(worked_s(made) + 1.5) / 60))
+    open_config(
+        made, ResumeOptions(max_iterations=2, max_minutes=(read_worked_seconds(made) + 1.5) / 60)
+    )
     result = run(made, resume=True, slow=120.0)
     assert result.status == status(made) == "time_exhausted"
     assert (result.best_iteration, result.score, result.iterations) == (1, 0.6, 1)
@@ -277,7 +279,7 @@ def test_out_of_time_a_session_keeps_what_it_has_and_goes_on_with_more(
 
 @pytest.mark.parametrize(
     ("ask", "expected"),
-    [(StopSwitch.time_is_over, "time_exhausted"), (StopSwitch.ask, "cancelled")],
+    [(StopSwitch.stop_for_time, "time_exhausted"), (StopSwitch.ask, "cancelled")],
 )
 def test_what_an_interruption_made_fail_is_no_fault(
     session: Made, ask: Callable[[StopSwitch], None], expected: str
@@ -308,7 +310,7 @@ def test_a_user_who_edits_the_criteria_takes_none_of_the_time(session: Made, tra
         return intent
 
     assert run_loop(replace(context_of(made, {}, trained), review_intent=edited)).status == "paused"
-    assert worked_s(made) < 2.0
+    assert read_worked_seconds(made) < 2.0
 
 
 def test_a_fault_of_ours_is_an_error_with_its_trace_kept_and_raised(

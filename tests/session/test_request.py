@@ -18,9 +18,9 @@ from p2p.scheduler.controllers import JobOptions
 from p2p.session.request import (
     ResumeHere,
     ResumeOptions,
-    RunOptions,
     SessionOptions,
     SessionRequest,
+    TrainerOptions,
     loop_config,
     with_changes,
 )
@@ -117,7 +117,7 @@ def test_all_doors_have_the_options_of_one_model() -> None:
     options, request = set(SessionOptions.model_fields), set(SessionRequest.model_fields)
     resume = set(ResumeOptions.model_fields)
     assert resume < options < request
-    job, own = set(JobOptions.model_fields), set(RunOptions.model_fields)
+    job, own = set(JobOptions.model_fields), set(TrainerOptions.model_fields)
     doors = {
         RunCommand("run"): request - by_hand | own,
         SubmitCommand("submit"): request - by_hand | job - {"title", "time_limit_s"},

@@ -21,7 +21,7 @@ from session_process import ENDLESS, TINY, TWO_ROUNDS, Sessions, kill_all, run_h
 from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_CODES
-from p2p.session.stopping import worked_s
+from p2p.session.stopping import read_worked_seconds
 
 pytestmark = pytest.mark.process
 
@@ -262,7 +262,7 @@ def test_out_of_time_it_ends_by_itself_and_given_more_it_comes_to_the_same(
     assert process.returncode == 10, err
     assert "time_exhausted: its time of 0.02 minutes is used up" in err
     record = sessions.record("session_t")
-    assert worked_s(record) >= 1.2
+    assert read_worked_seconds(record) >= 1.2
     again = sessions.resume("session_t", "--max-minutes", "60")
     _, err = again.communicate(timeout=240)
     assert again.returncode == 3, err
@@ -281,7 +281,7 @@ def test_one_process_works_on_a_session_and_who_follows_a_killed_one_can_stop_it
     process.kill()  # its training goes on; its own time is in its files
     process.wait()
     assert all(map(is_there, family))
-    worked = worked_s(record)
+    worked = read_worked_seconds(record)
     assert worked > 0
     # Out of time, a training under way is stopped, and is no result.
     again = sessions.resume("session_s", "--max-minutes", str((worked + 8.0) / 60))

@@ -15,7 +15,7 @@ import pytest
 
 from p2p.contracts import StatusLiteral
 from p2p.files import locked
-from p2p.records.folder import STALE_AFTER_S, process_is_alive, process_started
+from p2p.records.folder import STALE_AFTER_S, process_is_alive, process_start_time
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, STATUS
 
@@ -134,7 +134,7 @@ def test_a_later_process_with_the_same_number_is_not_taken_for_it(tmp_path):
     record = SessionRecord(tmp_path)
     record.set_status("running")
     data = json.loads(record.status_path.read_text())
-    assert data["pid_started"] == pytest.approx(process_started(os.getpid()))
+    assert data["pid_started"] == pytest.approx(process_start_time(os.getpid()))
     data["pid_started"] -= 1000
     record.status_path.write_text(json.dumps(data))
     _age(record)

@@ -40,7 +40,7 @@ from p2p.training.engines.table import (
     engine_environments,
     engine_folder,
     find_installed,
-    installed,
+    require_installed,
 )
 from p2p.training.evaluation import record_episodes
 from p2p.training.export import export_run
@@ -185,9 +185,9 @@ def test_an_installation_counts_once_it_is_complete_and_of_this_version(no_engin
     for other in ({"mjlab": "0.1"}, {"torch": "1.0"}):
         write_installation(home, sys.executable, **other)
         with pytest.raises(EngineMissing):
-            installed("mjlab")
+            require_installed("mjlab")
     write_installation(home, sys.executable, torch=f"{versions['torch']}+cpu")
-    assert installed("mjlab").python == Path(sys.executable)
+    assert require_installed("mjlab").python == Path(sys.executable)
 
 
 def test_installing_says_what_it_will_take_before_it_starts(no_sandbox, no_engines):
@@ -702,7 +702,7 @@ print(json.dumps(get_base_metadata(ManagerBasedRlEnv(cfg, device="cpu"), "")))
     own = facts.read_facts("mjlab", env_id) / "policy_metadata.json"
     metadata = PolicyMetadata.model_validate_json(own.read_bytes())
     answer = subprocess.run(
-        [installed("mjlab").python, "-c", code],
+        [require_installed("mjlab").python, "-c", code],
         env={
             **os.environ,
             "WARP_CACHE_PATH": str(engine_folder("mjlab") / "kernels"),

@@ -235,7 +235,7 @@ def test_every_column_a_judge_is_told_of_is_there(env_id: str) -> None:
     config = TrainConfig(env_id=env_id, max_episode_steps=5)
     trajectory = record_episodes(config, "random", episodes=1, seed=SEED)[0]
     told = trajectory_columns(get_env_spec(env_id))
-    assert set(trajectory.without_rewards().columns) == set(told)
+    assert set(trajectory.drop_rewards().columns) == set(told)
     assert {"reward", "cumulative_reward", "env_reward"} <= set(trajectory.columns) - set(told)
     for name, text in told.items():
         shape = text[text.index("(") + 1 : text.index(")")].replace("T", str(trajectory.length))

@@ -230,6 +230,15 @@ def test_urdf_of_another_simulator_gets_what_it_lacks(models: Path) -> None:
     assert (axle.joint, axle.kind) == ("axle", "velocity")
 
 
+def test_wheels_that_roll_another_way_than_the_robot_faces_are_told(models: Path) -> None:
+    axle = CART.index('<joint name="axle"')
+    aside = CART[:axle] + CART[axle:].replace("0 1 0", "1 0 0")
+    aside = aside.replace('rpy="1.5708 0 0"', 'rpy="0 1.5708 0"')
+    for text, told in ((CART, False), (aside, True)):
+        doubts = read_facts(adopt(write_urdf(models, text))).doubts
+        assert any("roll along y" in doubt for doubt in doubts) == told
+
+
 def test_urdf_of_an_arm_stays_fixed(models: Path) -> None:
     wheel = CART.index('<joint name="axle"'), CART.index("</robot>")
     arm = CART[: wheel[0]] + CART[wheel[1] :]

@@ -143,7 +143,7 @@ def test_the_saved_policy_is_the_squashed_mean_of_the_averaged_actor(whole):
     assert not np.allclose(learner.policy, learner.actor.parameters)
     layers = layers_of(settings.actor_layers(), learner.policy)
     obs = np.random.default_rng(0).normal(policy.obs_mean, np.sqrt(policy.obs_var), (50, 11))
-    mean, _ = gaussian(layers, policy.normalized(obs), np)
+    mean, _ = gaussian(layers, policy.normalize_observations(obs), np)
     assert np.allclose(policy.act(obs), np.tanh(mean), atol=1e-6)
 
 
@@ -157,7 +157,7 @@ def test_sb3_reads_the_exported_policy_and_acts_within_bounds_that_are_not_one(t
     policy = sac.policy()
     obs = sac.rng.normal(0, 0.01, (50, 4))
     layers = layers_of(sac.settings.actor_layers(), average)
-    expected = 3 * np.tanh(gaussian(layers, policy.normalized(obs), np)[0])
+    expected = 3 * np.tanh(gaussian(layers, policy.normalize_observations(obs), np)[0])
     assert np.ptp(expected) > 1
     save_sb3_zip(policy, config, tmp_path / "policy.zip", obs)
     actions, _ = PPO.load(tmp_path / "policy.zip").predict(obs, deterministic=True)

@@ -65,7 +65,7 @@ def test_the_first_frame_names_bodies_and_axes(drawn: dict[str, Path]) -> None:
 
 def test_what_goes_right_in_the_world_goes_right_in_the_picture() -> None:
     points = np.array([(0, 0, 0.5), (1, 0, 0.5), (0, 0, 1.5), (0, 1, 0.5)])
-    middle, ahead, above, left = stills.projected(points, SIDE, 45, 480, 480)
+    middle, ahead, above, left = stills.project_points(points, SIDE, 45, 480, 480)
     assert middle == pytest.approx((240, 240))
     assert ahead[0] > 240
     assert above[1] < 240
@@ -77,7 +77,7 @@ def test_all_poses_fit_however_far_they_go(metres: float) -> None:
     path = np.tile((0.0, 0.0, 0.5), (12, 1))
     path[:, 0] = np.linspace(0, metres, 12)
     camera, drawn = stills._fit_camera(SIDE, path, 45, 3.0)
-    places = stills.projected(drawn, camera, 45, 1152, 384)
+    places = stills.project_points(drawn, camera, 45, 1152, 384)
     assert ((places > 20) & (places < (1132, 364))).all()
     assert (drawn == path).all() == (metres < 100)
     assert camera.distance <= stills.FARTHEST * SIDE.distance

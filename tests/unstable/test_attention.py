@@ -150,7 +150,7 @@ def test_idle_rows_and_columns_change_nothing(tmp_path: Path, monkeypatch: pytes
     model = small_qwen(max_position_embeddings=512)
     engine = TransformersEngine(deepcopy(model), device="cpu", max_parallel_seq=11)
     decoder = engine._policies.base.decoder
-    decoder._replay = WithoutGraphs(decoder._one_each, decoder._mixture, 11, torch.device("cpu"))
+    decoder._replay = WithoutGraphs(decoder._decode_step, decoder._mixture, 11, torch.device("cpu"))
     check(engine, model, tmp_path, 1e-5)
     assert WithoutGraphs.recorded > 3
     assert WithoutGraphs.dropped > 1  # when the cache grew, and when adapters came

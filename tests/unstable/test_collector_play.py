@@ -277,7 +277,7 @@ def test_collect_runs_until_the_buffer_is_stopped(tmp_path):
     async def watch() -> None:
         nonlocal most
         while run.collector.counts["games"] < 100:
-            most = max(most, run.collector.flight.under_way("train"))
+            most = max(most, run.collector.flight.count_running("train"))
             await asyncio.sleep(0)
 
     counts = collect(run, watch, 12)

@@ -161,7 +161,7 @@ def test_a_checkpoint_stays_as_long_as_a_game_is_played_with_it(tmp_path: Path, 
             await run.save()
             there.append(checkpoint.exists())
         newer.set()
-        while not (games := list(collector.flight.finished())):
+        while not (games := list(collector.flight.pop_finished())):
             await collector.flight.wait(1.0)
         collector._handle_finished(games[0])
         await run.save()

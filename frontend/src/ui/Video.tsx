@@ -73,16 +73,17 @@ export function DrawnVideo({ drawn = false, onLoadedMetadata, ...video }: { draw
 }
 
 /** A video, or what draws it: an episode that nobody has opened is only recorded. */
-function PaneVideo({ pane, onClick, onThere }: { pane: Pane; onClick: () => void; onThere: () => void }) {
-  const [asked, setAsked] = useState(pane.drawn !== false);
-  if (!asked) {
+function PaneVideo({ pane, onClick, onThere }: { pane: Pane; onClick: () => void; onThere: (video: HTMLVideoElement) => void }) {
+  const [asked, setAsked] = useState(false);
+  const drawn = pane.drawn !== false;
+  if (!asked && !drawn) {
     return (
       <button type="button" className="button" onClick={() => setAsked(true)}>
         Draw this episode
       </button>
     );
   }
-  return <DrawnVideo src={pane.url} drawn={pane.drawn !== false} preload="metadata" aria-label={pane.title} onClick={onClick} onLoadedMetadata={onThere} />;
+  return <DrawnVideo src={pane.url} drawn={drawn} preload="metadata" aria-label={pane.title} onClick={onClick} onLoadedMetadata={(event) => onThere(event.currentTarget)} />;
 }
 
 const SPEEDS = [0.25, 0.5, 1, 2];
@@ -137,6 +138,13 @@ export function SyncedPlayer({ panes, loop = false }: { panes: readonly Pane[]; 
     for (const video of videos()) video.currentTime = Math.min(to, video.duration || 0);
   }
 
+  /** Take in a video that has come late. */
+  function join(video: HTMLVideoElement): void {
+    setLength(leader()?.duration ?? 0);
+    video.playbackRate = speed;
+    if (playing) void video.play().catch(() => undefined);
+  }
+
   function toggle(): void {
     if (!playing && leader()?.ended) seek(0);
     setPlaying(!playing);
@@ -147,7 +155,7 @@ export function SyncedPlayer({ panes, loop = false }: { panes: readonly Pane[]; 
       <div className="video-grid" ref={box}>
         {panes.map((pane) => (
           <figure key={pane.url}>
-            <PaneVideo pane={pane} onClick={toggle} onThere={() => setLength(leader()?.duration ?? 0)} />
+            <PaneVideo pane={pane} onClick={toggle} onThere={join} />
             <figcaption className="row spread small-text">
               <span>{pane.title}</span>
               <a href={pane.url} download>

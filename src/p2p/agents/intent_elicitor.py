@@ -238,7 +238,7 @@ def with_visual_criteria(intent: Intent, texts: Sequence[str]) -> Intent:
     there = {criterion.description for criterion in intent.criteria if criterion.visual}
     ids = {criterion.id for criterion in intent.criteria}
     free = (n for n in count(1) if f"seen_{n}" not in ids)
-    added = [Criterion.seen(next(free), text) for text in texts if text not in there]
+    added = [Criterion.from_remark(next(free), text) for text in texts if text not in there]
     criteria = [*intent.criteria, *added]
     return Intent.model_validate(intent.model_dump() | {"criteria": criteria})
 

@@ -60,7 +60,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         recorded = load(Path(episode["trajectory"]))
         if episode["rows"] is not None:
             recorded = recorded.part(slice(*episode["rows"]))
-        rows = (recorded.without_rewards() if ids else recorded).rows()
+        rows = (recorded.drop_rewards() if ids else recorded).rows()
         say({"type": "begun", "index": index})
         try:
             with redirect_stdout(_Nowhere()):

@@ -131,7 +131,7 @@ def _compute_returns(
     say: Callable[[dict[str, Any]], None],
 ) -> None:
     name, place = payload["asked"]
-    motions = env.screened((name, place))
+    motions = env.make_screened_motions((name, place))
     names = iter(motions)
     for count in env.each_batch([*motions.values()]):
         batch = [next(names) for _ in range(count)]

@@ -422,7 +422,7 @@ def _criterion(criterion: Criterion, judged: Sequence[RolloutJudgment]) -> Crite
 
 def _describe_event(criterion: Criterion, entries: Sequence[CriterionScore]) -> str:
     """Return a text such as `fell in 2 of 16 episodes`, with the evidence of the worst one."""
-    episodes, judged = criterion.happened(entries)
+    episodes, judged = criterion.count_happened(entries)
     text = f"{criterion.event} in {episodes} of {judged} episodes"
     if not episodes:
         return text

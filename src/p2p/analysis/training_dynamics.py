@@ -83,9 +83,11 @@ class TrainingDynamics(Record):
             for name, term in self.terms.items()
         ]
         if self.episode_length is not None:
-            lines.append(f"steps of a training episode: {_from_to(self.episode_length, '.4g')}")
+            lines.append(
+                f"steps of a training episode: {_describe_change(self.episode_length, '.4g')}"
+            )
         if self.failed_share is not None:
-            lines.append(f"of them ended by `failed`: {_from_to(self.failed_share, '.0%')}")
+            lines.append(f"of them ended by `failed`: {_describe_change(self.failed_share, '.0%')}")
         lines += [f"{name}: not finite in {n} lines" for name, n in self.not_finite.items()]
         return "\n".join(lines)
 
@@ -132,7 +134,7 @@ def _change(lines: Lines, name: str) -> TermChange | None:
     )
 
 
-def _from_to(change: TermChange, digits: str) -> str:
+def _describe_change(change: TermChange, digits: str) -> str:
     return f"{change.first:{digits}} at first, {change.last:{digits}} at the end"
 
 

@@ -107,7 +107,7 @@ def create_app(
 def get_asset(name: str) -> FileResponse:
     """A script, style or font of the page."""
     if name not in {path.name for path in (STATIC / "assets").iterdir()}:
-        raise problems.NotFound(f"the page has no {name!r}: reload it")
+        raise problems.ResourceNotFound(f"the page has no {name!r}: reload it")
     return FileResponse(STATIC / "assets" / name, headers={"Cache-Control": CACHED_FOR_EVER})
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from p2p.api.problems import NotFound
+from p2p.api.problems import ResourceNotFound
 from p2p.api.schemas import (
     BenchmarkCase,
     BenchmarkRunDetail,
@@ -83,7 +83,7 @@ class BenchmarkReader:
             or not (folder / FILE).is_file()
             or not folder.resolve().is_relative_to(self.runs_dir.resolve())
         ):
-            raise NotFound(f"there is no benchmark {benchmark_id!r}")
+            raise ResourceNotFound(f"there is no benchmark {benchmark_id!r}")
         return folder
 
     def benchmark(self, benchmark_id: str) -> Benchmark:
@@ -97,7 +97,7 @@ class BenchmarkReader:
         if kept is None or kept.stamp != stamp:
             benchmark = read_benchmark(folder)
             if benchmark is None:
-                raise NotFound(f"{benchmark_id}/{FILE} cannot be read")
+                raise ResourceNotFound(f"{benchmark_id}/{FILE} cannot be read")
             kept = self._kept[benchmark_id] = _ReadBenchmark(benchmark, stamp)
         return kept
 
@@ -139,7 +139,7 @@ class BenchmarkReader:
         rows = []
         for name in self.names():
             if SessionRecord(self.runs_dir / name).read_metadata().deleted_at is None:
-                with suppress(NotFound):  # removed at this moment, or its file is damaged
+                with suppress(ResourceNotFound):  # removed at this moment, or its file is damaged
                     detail = self.detail(name, store)
                     rows.append(BenchmarkRunSummary(**fields_of(BenchmarkRunSummary, detail)))
         return rows

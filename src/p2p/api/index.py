@@ -46,7 +46,7 @@ class SessionQuery(BaseModel):
     offset: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
-    def select(self, entries: list[Entry]) -> list[Entry]:
+    def select(self, entries: list[IndexEntry]) -> list[IndexEntry]:
         """The entries that match the query."""
         row_equals = {name: getattr(self, name) for name in ("status", "env_id", "starred")}
         for name, value in row_equals.items():
@@ -60,10 +60,10 @@ class SessionQuery(BaseModel):
             entries = [each for each in entries if word in each.searched]
         return entries
 
-    def sort_entries(self, entries: list[Entry]) -> list[Entry]:
+    def sort_entries(self, entries: list[IndexEntry]) -> list[IndexEntry]:
         """In the order asked for; a score that is not known is last in either."""
         name, down = self.sort, self.order == "desc"
-        rest: list[Entry] = []
+        rest: list[IndexEntry] = []
         if name == "best_score":
             rest = [each for each in entries if each.row.best_score is None]
             entries = [each for each in entries if each.row.best_score is not None]
@@ -72,7 +72,7 @@ class SessionQuery(BaseModel):
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """A session as it was read."""
 
     row: SessionRow
@@ -87,7 +87,7 @@ class Entry:
     """The time of its folder when it was read."""
 
 
-def read_entry(session_id: str, folder: Path, changed: int) -> Entry | None:
+def read_entry(session_id: str, folder: Path, changed: int) -> IndexEntry | None:
     """Read a session; None if there is none."""
     if not is_session(folder):
         return None
@@ -95,7 +95,7 @@ def read_entry(session_id: str, folder: Path, changed: int) -> Entry | None:
     row = SessionRow.model_validate(SessionView(record))
     iterations = record.iteration_records()
     sortable = row.model_dump(mode="json", include=SORTED)
-    return Entry(
+    return IndexEntry(
         row=row,
         json=row.model_dump_json(),
         keys={name: (value, session_id) for name, value in sortable.items()},
@@ -112,7 +112,7 @@ class SessionIndex:
 
     def __init__(self, runs_dir: Path) -> None:
         self.runs_dir = runs_dir
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, IndexEntry] = {}
         self._refreshing, self._reading = threading.Lock(), threading.Lock()
         runs_dir.mkdir(parents=True, exist_ok=True)
 
@@ -139,9 +139,9 @@ class SessionIndex:
             else:
                 self._entries.pop(session_id, None)
 
-    def find(self, query: SessionQuery, *, deleted: bool = False) -> tuple[list[Entry], int]:
+    def find(self, query: SessionQuery, *, deleted: bool = False) -> tuple[list[IndexEntry], int]:
         """A page of sessions, and how many there are in all; `deleted`: of those in the trash."""
-        every = [e for e in self._all() if (e.row.deleted_at is not None) == deleted]
+        every = [e for e in self._list_entries() if (e.row.deleted_at is not None) == deleted]
         entries = query.sort_entries(query.select(every))
         return entries[query.offset : query.offset + query.limit], len(entries)
 
@@ -150,12 +150,12 @@ class SessionIndex:
 
         Of any name where none is given.
         """
-        having = [e for e in self._all() if (run in e.names if run else e.names)]
+        having = [e for e in self._list_entries() if (run in e.names if run else e.names)]
         there = [each for each in having if each.row.deleted_at is None]
         newest = SessionQuery().sort_entries(there)[:limit]
         return [each.row.session_id for each in newest]
 
-    def _all(self) -> list[Entry]:
+    def _list_entries(self) -> list[IndexEntry]:
         return list(self._entries.values())
 
 

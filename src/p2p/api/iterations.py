@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse, PlainTextResponse
 
 from p2p.api.metrics import Axis
-from p2p.api.problems import NotFound, WrongState
+from p2p.api.problems import ResourceNotFound, WrongState
 from p2p.api.schemas import (
     AggregatedMetricsResponse,
     BlindVideo,
@@ -103,7 +103,7 @@ def get_video(state: State, session_id: str, iter_num: str, run_id: str, name: s
     """A video, drawn now where that has not been done; parts of it by `Range`."""
     run = state.run(session_id, iter_num, run_id)
     if name not in run.video_filenames():
-        raise NotFound(f"run {run_id} has no video {name!r}")
+        raise ResourceNotFound(f"run {run_id} has no video {name!r}")
     return send_file(_draw_if_absent(run.videos_dir / name), state.runs_dir, "video/mp4")
 
 
@@ -117,7 +117,7 @@ def _draw_if_absent(path: Path) -> Path:
         with _DRAWING:
             return draw_video(path)
     except VideoError as error:
-        raise NotFound(str(error)) from error
+        raise ResourceNotFound(str(error)) from error
 
 
 @router.get(
@@ -144,7 +144,7 @@ def _export_if_absent(path: Path, runs_dir: Path) -> Path:
     try:
         return export_policy(IterationRecord(path.parents[2]), int(step))
     except (OSError, PolicyFileError) as error:
-        raise NotFound(f"there is no {path.name} of step {step}: {error}") from error
+        raise ResourceNotFound(f"there is no {path.name} of step {step}: {error}") from error
 
 
 @router.get(
@@ -157,7 +157,7 @@ def get_best_policy(state: State, session_id: str) -> FileResponse:
     record = state.session(session_id)
     result = record.result.read()
     if result is None or result.policy is None:
-        raise NotFound(f"session {session_id} has no policy yet")
+        raise ResourceNotFound(f"session {session_id} has no policy yet")
     path = record.path / result.policy
     path = _export_if_absent(path / "policy.zip" if path.is_dir() else path, state.runs_dir)
     return send_file(path, state.runs_dir, "application/zip", download_as=f"{session_id}.zip")
@@ -179,7 +179,7 @@ def send_file(
 ) -> FileResponse:
     """A file of ours; one behind a link, or outside of the runs folder, is not."""
     if not is_data(path) or not path.resolve().is_relative_to(runs_dir.resolve()):
-        raise NotFound(f"there is no {path.name}")
+        raise ResourceNotFound(f"there is no {path.name}")
     return FileResponse(path, media_type=media_type, filename=download_as)
 
 
@@ -226,7 +226,7 @@ def _find_newest(state: AppState, name: str, session_id: str) -> IterationRecord
             for record in (iteration, *iteration.runs()):
                 if record.iteration_id == name:
                     return record
-    raise NotFound(f"there is no training run {name!r}")
+    raise ResourceNotFound(f"there is no training run {name!r}")
 
 
 def _open_session(state: AppState, session_id: str) -> SessionRecord:
@@ -287,7 +287,7 @@ def _find_video(record: SessionRecord, video_id: str) -> LabelledVideo:
     for video in labelled_videos(SessionView(record)):
         if video.video_id == video_id:
             return video
-    raise NotFound(f"session {record.session_id} has no video {video_id!r} to score")
+    raise ResourceNotFound(f"session {record.session_id} has no video {video_id!r} to score")
 
 
 def _make_labels(session_id: str, record: SessionRecord, annotator: str) -> LabelsResponse:

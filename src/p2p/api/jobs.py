@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from p2p.api.problems import NotFound, Unavailable
+from p2p.api.problems import ResourceNotFound, Unavailable
 from p2p.api.schemas import (
     ChangedRuns,
     JobDetail,
@@ -83,7 +83,7 @@ def show_log(
     with state.store() as store:
         run = store.run(run_id)
         if run is None or run.job_id != job_id:
-            raise NotFound(f"job {job_id} has no run {run_id!r}")
+            raise ResourceNotFound(f"job {job_id} has no run {run_id!r}")
         number = run.attempt if attempt is None else attempt
         try:
             output = read_output(store, run, number, offset or 0)
@@ -131,7 +131,7 @@ def _change_runs(state: AppState, job_id: str, change: Callable[[Store, str], in
 def _find_job(store: Store, job_id: str) -> JobRow:
     job = store.job(job_id)
     if job is None:
-        raise NotFound(f"there is no job {job_id!r}")
+        raise ResourceNotFound(f"there is no job {job_id!r}")
     return job
 
 
@@ -139,7 +139,7 @@ def _find_job(store: Store, job_id: str) -> JobRow:
 def list_nodes(state: State) -> list[NodeStatus]:
     """The nodes, and how much of them is in use."""
     with state.store() as store:
-        nodes, in_use = store.nodes(), store.in_use()
+        nodes, in_use = store.nodes(), store.count_in_use()
     rows = []
     for node in nodes:
         runs, cores, gpus = in_use.get(node.node_id, (0, 0, 0))
@@ -163,7 +163,7 @@ async def check_node(state: State, node_id: str) -> NodeCheck:
     with state.store() as store:
         node, folder = store.node(node_id), store.folder
     if node is None:
-        raise NotFound(f"there is no node {node_id!r}")
+        raise ResourceNotFound(f"there is no node {node_id!r}")
     try:
         backend = make_backend(node, folder)
         try:
@@ -179,6 +179,6 @@ def remove_node(state: State, node_id: str) -> NodeCheck:
     """Remove a node; refused while there are runs on it."""
     with state.store(make=True) as store:
         if store.node(node_id) is None:
-            raise NotFound(f"there is no node {node_id!r}")
+            raise ResourceNotFound(f"there is no node {node_id!r}")
         store.remove_node(node_id)
     return NodeCheck(node_id=node_id, usable=False, message="removed")

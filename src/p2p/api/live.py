@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sse_starlette import EventSourceResponse
 
-from p2p.api.problems import NotFound
+from p2p.api.problems import ResourceNotFound
 from p2p.event_log import last_event
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Subject:
 
     async def _watch(self, look: Callable[[], Stamps]) -> None:
         try:
-            with suppress(NotFound):  # it is gone: the streams end
+            with suppress(ResourceNotFound):  # it is gone: the streams end
                 while True:
                     began = time.monotonic()
                     self.stamps = await asyncio.to_thread(look)
@@ -127,7 +127,7 @@ def _message(part: str, stamp: object) -> Message:
 def session_stamps(record: SessionRecord) -> Stamps:
     """A session's own files, its last event, and the curves and videos of its last iteration."""
     if not record.path.is_dir():
-        raise NotFound(f"{record.path.name} is gone")
+        raise ResourceNotFound(f"{record.path.name} is gone")
     iterations = [(iteration, iteration.runs()) for iteration in record.iteration_records()]
     folders = [record.path, record.steering_dir]
     for iteration, runs in iterations:

@@ -57,7 +57,7 @@ class Problem(Exception):
     status: ClassVar[int]
 
 
-class NotFound(Problem):
+class ResourceNotFound(Problem):
     """The resource does not exist."""
 
     status = 404

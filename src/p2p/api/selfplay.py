@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import ValidationError
 
-from p2p.api.problems import BadRequest, NotFound, WrongState
+from p2p.api.problems import BadRequest, ResourceNotFound, WrongState
 from p2p.api.schemas import (
     ChangedRuns,
     GameDetail,
@@ -191,18 +191,18 @@ def show_selfplay(state: State, run_id: str) -> View:
         try:
             begun = any((path / name).exists() for name in (INTERFACE, METRICS))
             if not begun and path.name.startswith(JOB_PREFIX):
-                return _with_job_state(state, path, View(run_name=path.name, step=0))
+                return _add_job_state(state, path, View(run_name=path.name, step=0))
             source = source or RunFiles(path)
             view = source.fetch()
         except SourceError as error:
-            raise NotFound(str(error)) from error
+            raise ResourceNotFound(str(error)) from error
         _sources[path] = source
         while len(_sources) > KEPT:
             _sources.popitem(last=False)
-    return _with_job_state(state, path, view)
+    return _add_job_state(state, path, view)
 
 
-def _with_job_state(state: AppState, path: Path, view: View) -> View:
+def _add_job_state(state: AppState, path: Path, view: View) -> View:
     """Complete the view of a run that has not begun to write with its job's state."""
     from unstable.run import RunFolder
 
@@ -252,7 +252,7 @@ def show_selfplay_game(state: State, run_id: str, game_id: str) -> GameDetail:
         game = _read_game(line) if _may_contain(line, game_id) else None
         if game is not None and game.id == game_id:
             return game
-    raise NotFound(f"the run has no game {game_id!r}; only the newest are kept")
+    raise ResourceNotFound(f"the run has no game {game_id!r}; only the newest are kept")
 
 
 def _find_runs(folder: Path) -> list[Path]:
@@ -283,7 +283,7 @@ def _find_run(folders: tuple[Path, ...], run_id: str) -> Path:
                 return path
         except OSError:
             break
-    raise NotFound(f"there is no self-play run {run_id!r}")
+    raise ResourceNotFound(f"there is no self-play run {run_id!r}")
 
 
 def _read_game_lines(folder: Path, kind: str) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from sse_starlette import EventSourceResponse
 
 from p2p.api.index import SessionQuery
 from p2p.api.live import STREAMED, Stamps, session_stamps, stream
-from p2p.api.problems import BadRequest, NotFound, Unavailable, WrongState
+from p2p.api.problems import BadRequest, ResourceNotFound, Unavailable, WrongState
 from p2p.api.schemas import (
     EventDetail,
     EventSummary,
@@ -68,7 +68,7 @@ from p2p.session.steering import (
     pending_feedback,
     withdraw_feedback,
 )
-from p2p.session.stopping import cancel, worked_s
+from p2p.session.stopping import cancel, read_worked_seconds
 from p2p.session.verdict import verdict_sentence
 from p2p.training.reward_check import check_reward
 
@@ -159,7 +159,7 @@ def show_session(state: State, session_id: str) -> SessionDetail:
     if asked is not None:
         more |= {
             "resumable": is_resumable(view.status, pending),
-            "minutes_to_go_on": minutes_to_resume(asked, worked_s(record)),
+            "minutes_to_go_on": minutes_to_resume(asked, read_worked_seconds(record)),
             "command": command_line(asked, record.path),
         }
     return SessionDetail.model_validate(view).model_copy(update=more)
@@ -349,7 +349,7 @@ def show_event(state: State, session_id: str, seq: PathNumber) -> EventDetail:
     """One event in full."""
     event = read_event(state.session(session_id).events_path, seq)
     if event is None:
-        raise NotFound(f"session {session_id} has no event {seq}")
+        raise ResourceNotFound(f"session {session_id} has no event {seq}")
     return event
 
 
@@ -358,7 +358,7 @@ def show_analysis(state: State, session_id: str) -> SessionAnalysisResponse:
     """The latest analysis of the session."""
     analysis = read_model(state.session(session_id).analysis_path, SessionAnalysis)
     if analysis is None:
-        raise NotFound(f"session {session_id} was not analysed yet")
+        raise ResourceNotFound(f"session {session_id} was not analysed yet")
     return analysis
 
 

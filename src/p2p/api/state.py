@@ -18,7 +18,7 @@ from p2p.api.benchmark_reader import BenchmarkReader
 from p2p.api.index import SessionIndex
 from p2p.api.live import Watcher
 from p2p.api.metrics import MetricsReader
-from p2p.api.problems import NotFound
+from p2p.api.problems import ResourceNotFound
 from p2p.api.schemas import GpuInfo, ResourceSample
 from p2p.config import TrainConfig
 from p2p.files import is_session
@@ -159,7 +159,7 @@ class AppState:
                 return SessionRecord(folder)
         except (OSError, ValueError):
             pass
-        raise NotFound(f"there is no session {session_id!r}")
+        raise ResourceNotFound(f"there is no session {session_id!r}")
 
     def view(self, session_id: str, name: str) -> IterationView:
         """An iteration by its number or its folder's name; raises NotFound."""
@@ -169,7 +169,7 @@ class AppState:
         except (OSError, ValueError):
             iteration = None
         if iteration is None:
-            raise NotFound(f"session {session_id} has no iteration {name!r}")
+            raise ResourceNotFound(f"session {session_id} has no iteration {name!r}")
         return view_of(iteration)
 
     def run(self, session_id: str, iteration: str, run_id: str) -> IterationRecord:
@@ -178,7 +178,7 @@ class AppState:
         for run in view.runs:
             if run.run_id == run_id:
                 return run.record
-        raise NotFound(f"{view.iteration_id} of session {session_id} has no run {run_id!r}")
+        raise ResourceNotFound(f"{view.iteration_id} of session {session_id} has no run {run_id!r}")
 
 
 def view_of(record: IterationRecord) -> IterationView:

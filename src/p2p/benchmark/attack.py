@@ -246,7 +246,7 @@ def judge_attack(
         }
     )
     if not result.error:
-        result = _look(result, config, policy, files, case)
+        result = _add_truth(result, config, policy, files, case)
     save_model(record.path / RESULT, result)
     return result
 
@@ -262,14 +262,14 @@ def _record_episodes(config: TrainConfig, policy: Path, folder: Path, count: int
     return files
 
 
-def _look(
+def _add_truth(
     result: AttackResult,
     config: TrainConfig,
     policy: Path,
     files: Sequence[Path],
     case: Case | None,
 ) -> AttackResult:
-    """With what ground truth says: in plain Gymnasium, or on an engine's recorded positions."""
+    """Add the ground truth, in plain Gymnasium or from an engine's recorded positions."""
     from p2p.training.video.scene import open_model
 
     model, _ = open_model(config.env_id)

@@ -122,7 +122,7 @@ def measure(
         std=statistics.pstdev(values),
         values=values,
         passed=truth.passes(value, case.threshold),
-        attained=truth.attained(value, case.threshold),
+        attained=truth.compute_attainment(value, case.threshold),
         seeds=SEEDS,
         policy=digest,
     )

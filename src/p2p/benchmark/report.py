@@ -194,7 +194,7 @@ def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseRepo
     """The result of a case; `play`: its policy is measured if it is not yet."""
     result = now.result or SessionResult(status=now.status, iterations=now.iterations)
     truth, note, name = None, "", f"case{now.case.number}"
-    drawn = _drawn(folder / name, result)
+    drawn = _list_drawn_videos(folder / name, result)
     if now.outcome in FINISHED:
         try:
             truth = measure(folder, now.case, now.result, play=play)
@@ -222,8 +222,8 @@ def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseRepo
     )
 
 
-def _drawn(session: Path, result: SessionResult) -> list[str]:
-    """The videos of its best policy that were drawn after it had ended."""
+def _list_drawn_videos(session: Path, result: SessionResult) -> list[str]:
+    """List the videos of a session's best policy that were drawn after it ended."""
     place = f"iter_{result.best_iteration}/{result.run_id}/videos"
     found = (session / place).glob(f"eval_{result.step}_*.mp4")
     return [f"{place}/{path.name}" for path in sorted(found)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 import typer
 from rich.markup import escape
 
-from p2p.commands.console import UsageError, err, flag_names, refused, usage_errors
+from p2p.commands.console import UsageError, err, flag_names, reject_argument, usage_errors
 from unstable.commands import shorten_help
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:
     from p2p.records.session_view import SessionView
 
     folder = runs_folder(runs_dir)
-    with refused("SESSION", NotFound):
+    with reject_argument("SESSION", NotFound):
         record = find_session(text, folder)
     if text == "best":
         view = SessionView(record)
@@ -233,7 +233,7 @@ def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
         if not text.startswith("@"):
             lines.append(text)
             continue
-        with refused(flag, OSError, UnicodeDecodeError):
+        with reject_argument(flag, OSError, UnicodeDecodeError):
             content = Path(text[1:]).expanduser().read_text("utf-8")
         lines += [line.strip() for line in content.splitlines() if line.strip()]
     return lines
@@ -248,24 +248,28 @@ def check_environment(env_id: str) -> str:
     from p2p.training.engines.table import (
         check_supported,
         engine_environments,
-        installed,
         is_engine,
+        require_installed,
     )
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
-    from p2p.training.envs.registry import registered
+    from p2p.training.envs.registry import find_spec
     from p2p.training.model_files.adoption import adopt
+    from p2p.training.model_files.facts import read_facts
     from p2p.training.model_files.store import is_model_file
 
-    with refused("--env", UnknownEnvironmentError, ConfigurationError):
+    with reject_argument("--env", UnknownEnvironmentError, ConfigurationError):
         if is_model_file(env_id):
-            return adopt(env_id)
+            adopted = adopt(env_id)
+            for doubt in read_facts(adopted).doubts:
+                err.print(f"doubtful: {doubt}", markup=False)
+            return adopted
         if not is_engine(engine := engine_of(env_id)):
-            registered(env_id, list_env_ids())
+            find_spec(env_id, list_env_ids())
         elif env_id not in engine_environments(engine):
             raise UnknownEnvironmentError(env_id, engine_environments(engine))
         else:
             check_supported(engine, env_id)
-            installed(engine)
+            require_installed(engine)
     return env_id
 
 

@@ -15,10 +15,10 @@ from p2p.commands.console import (
     CommandError,
     JsonFlag,
     UnsafeFlag,
+    display_path,
     err,
     out,
     print_json,
-    shown,
 )
 from p2p.commands.live import Bar, Countdown, LiveView, bars, plain_table, roughly
 
@@ -109,14 +109,14 @@ def attack(
             "false_passes": sum(result.false_pass for result in results),
         })  # fmt: skip
     else:
-        _tell(results, record.path)
+        _print_attacks(results, record.path)
     if any(result.false_pass for result in results):
         raise typer.Exit(EXIT_FALSE_PASS)
     if all(result.error for result in results):
         raise CommandError(f"no attack could be judged: {results[0].error}")
 
 
-def _tell(results: Sequence[AttackResult], session: Path) -> None:
+def _print_attacks(results: Sequence[AttackResult], session: Path) -> None:
     from pathlib import Path
 
     from p2p.records.formatting import format_score
@@ -137,14 +137,14 @@ def _tell(results: Sequence[AttackResult], session: Path) -> None:
             out.print(f"\n{escape(result.attack)}: {escape(result.error)}", soft_wrap=True)
         elif result.false_pass:
             what = "; ".join(result.objections)
-            run = shlex.quote(shown(Path(result.run)))
+            run = shlex.quote(display_path(Path(result.run)))
             out.print(f"\n{escape(result.attack)}, seed {result.seed}, passed, but: {escape(what)}",
                       soft_wrap=True)  # fmt: skip
             out.print(f"  p2p play {escape(run)}", soft_wrap=True)
     passed, false = (sum(getattr(r, name) for r in results) for name in ("passed", "false_pass"))
     out.print(
         f"\n{len(results)} attacks, {passed} passed, {false} of them falsely; runs are in "
-        f"{escape(shown(session / FOLDER))}",
+        f"{escape(display_path(session / FOLDER))}",
         soft_wrap=True,
     )
     if not passed:
@@ -167,7 +167,9 @@ class AttackProgress(LiveView):
     def _text(self) -> str:
         gained = self.share - (self._first or 0.0)
         elapsed = time.monotonic() - self._since
-        left = self._countdown.left(elapsed / gained * (1 - self.share) if gained > 0.01 else None)
+        left = self._countdown.seconds_left(
+            elapsed / gained * (1 - self.share) if gained > 0.01 else None
+        )
         rest = "" if left is None else f"  about {roughly(left)} left"
         return f"{self.share:4.0%} of {self.total} attacks{rest}"
 

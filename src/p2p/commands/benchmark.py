@@ -20,13 +20,13 @@ from p2p.commands.console import (
     CommandGroup,
     JsonFlag,
     UsageError,
+    display_path,
     err,
     flag_names,
     flags_given,
     out,
     print_json,
-    refused,
-    shown,
+    reject_argument,
     usage_errors,
 )
 from p2p.commands.live import plain_table
@@ -121,7 +121,7 @@ def benchmark(
             cases = _cases(csv, request)
             nodes = fitting_nodes(folder, request.nodes, request.backend, request.cores_per_run)
             planned = plan(cases, Path(csv).name, request.with_models(), nodes)
-        with refused("P2P_PRICES", InferenceError):
+        with reject_argument("P2P_PRICES", InferenceError):
             needed = workload(planned, parallel_prompts(planned, folder))
         if dry_run:
             _show_plan(planned, needed, as_json=as_json)
@@ -132,7 +132,7 @@ def benchmark(
             start(planned, folder, report=detach)
     name = planned.benchmark_id
     again = to_paste(f"p2p benchmark --resume {name}", folder)
-    err.print(f"{escape(shown(folder / name))}", soft_wrap=True)
+    err.print(f"{escape(display_path(folder / name))}", soft_wrap=True)
     if detach:
         if as_json:
             print_json({"benchmark_id": name, "folder": str(folder / name)})
@@ -174,7 +174,7 @@ def open_benchmark(text: str, folder: Path, what: str = "BENCHMARK") -> Benchmar
     from p2p.records.find import NotFound, find_name
 
     names = sorted(path.parent.name for path in folder.glob(f"bm_*/{FILE}"))
-    with refused(what, NotFound):
+    with reject_argument(what, NotFound):
         name = find_name(text, names, "benchmark", folder)
     benchmark = read_benchmark(folder / name)
     if benchmark is None:
@@ -258,5 +258,5 @@ def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
         for line in agreement(report):
             out.print(escape(line))
         for path in files:
-            out.print(f"[bold]report[/]  {escape(shown(path))}", soft_wrap=True)
+            out.print(f"[bold]report[/]  {escape(display_path(path))}", soft_wrap=True)
     return any(case.outcome not in JUDGED for case in report.cases)

@@ -21,11 +21,11 @@ from p2p.commands.console import (
     JsonFlag,
     UnsafeFlag,
     UsageError,
+    display_path,
     err,
     out,
     print_json,
-    refused,
-    shown,
+    reject_argument,
 )
 from p2p.commands.runs import open_run
 from p2p.commands.train import EnvOption, open_reward
@@ -116,7 +116,7 @@ def _read_spec(env_id: str) -> EnvSpec:
     from p2p.training.model_files.store import is_model_file
 
     kinds = UnknownEnvironmentError, UnsupportedEnvironmentError, ConfigurationError, ImportError
-    with refused("", *kinds), err.status(f"reading {env_id}"):
+    with reject_argument("", *kinds), err.status(f"reading {env_id}"):
         return get_env_spec(adopt(env_id) if is_model_file(env_id) else env_id)
 
 
@@ -132,27 +132,27 @@ def _write_toml(file: str, env_id: str) -> None:
     path = Path(file).with_suffix(".toml")
     if path.exists():
         raise UsageError(f"--write: {path} is there already: edit it, or move it away")
-    with refused("--write", OSError):
+    with reject_argument("--write", OSError):
         files.write_text(path, as_toml(read_record(env_id), read_facts(env_id).spec))
-    out.print(f"written: {escape(shown(path))}")
+    out.print(f"written: {escape(display_path(path))}")
 
 
 def _print_model(env_id: str) -> None:
     """What was decided about a model file, what is doubtful, and where its picture is."""
-    from p2p.training.model_files.description import draw, in_words
+    from p2p.training.model_files.description import describe_record, draw
     from p2p.training.model_files.facts import read_facts
     from p2p.training.model_files.store import read_record
 
     facts, record = read_facts(env_id), read_record(env_id)
     out.rule("[bold]inferred (a TOML beside the file overrides it)", align="left")
-    for line in in_words(record, facts.spec):
+    for line in describe_record(record, facts.spec):
         out.print(f"- {escape(line)}")
     out.rule("[bold]doubtful", align="left")
     for line in facts.doubts or ("nothing",):
         out.print(f"- {escape(line)}")
     with err.status("drawing"):
         picture = draw(env_id)
-    out.print(f"picture  {escape(shown(picture))}" if isinstance(picture, Path) else picture)
+    out.print(f"picture  {escape(display_path(picture))}" if isinstance(picture, Path) else picture)
 
 
 def _list_engine(engine: str, *, as_json: bool) -> None:
@@ -160,7 +160,7 @@ def _list_engine(engine: str, *, as_json: bool) -> None:
     from p2p.config import ConfigurationError
     from p2p.training.engines.table import engine_environments, find_installed
 
-    with refused("--engine", ConfigurationError):
+    with reject_argument("--engine", ConfigurationError):
         known = engine_environments(engine)
     if as_json:
         print_json([entry.model_dump(mode="json") for entry in known.values()])
@@ -260,7 +260,7 @@ def rewards(
     from p2p.training.envs.registry import UnknownEnvironmentError
 
     if name is not None:
-        with refused("", UnknownRewardError):
+        with reject_argument("", UnknownRewardError):
             reward = find_reward(name)
         if as_json:
             print_json({"name": name, "env_id": reward.env_id, "source": reward.read()})
@@ -339,7 +339,9 @@ def check(
     if as_json:
         print_json(report.model_dump(mode="json") | {"ok": report.ok})
     else:
-        out.print(f"[bold]{escape(shown(Path(file.name)))}[/] on {escape(env_id)}", soft_wrap=True)
+        out.print(
+            f"[bold]{escape(display_path(Path(file.name)))}[/] on {escape(env_id)}", soft_wrap=True
+        )
         lines = Table.grid(padding=(0, 2))
         for finding in report.findings:
             colour = COLOURS[finding.level]
@@ -347,7 +349,7 @@ def check(
         if report.findings:
             out.print(lines)
         if report.result is not None:
-            _print_measured(report.result)
+            _print_terms(report.result)
         out.print("[green]fit to train on[/]" if report.ok else "[red]not fit to train on[/]")
     if not report.ok:
         raise typer.Exit(1)
@@ -374,7 +376,7 @@ def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardText, Tra
     return RewardText(str(record.reward_fn_path), code, config.env_id), config
 
 
-def _print_measured(result: CheckResult) -> None:
+def _print_terms(result: CheckResult) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("per step", "minimum", "mean", "maximum"):
         table.add_column(title, justify="left" if title == "per step" else "right")

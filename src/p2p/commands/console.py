@@ -41,7 +41,7 @@ def _take_unsafe_local(times: int) -> int:
     if not times:
         set_unsafe_local(False)  # without what a sandbox needs
         return 0
-    with refused("", ValueError):
+    with reject_argument("", ValueError):
         choose_unsafe_local(times)
     return times
 
@@ -64,8 +64,8 @@ DISK_ERRORS = (
 """Errors that are the disk's or its owner's, whichever command meets them; others are ours."""
 
 
-def expected(error: Exception) -> CommandError | None:
-    """What may go wrong in any command, as it is told; None: a fault of ours."""
+def translate_error(error: Exception) -> CommandError | None:
+    """Return an expected error as a CommandError, or None for a bug."""
     from p2p.inference.question import InferenceError
     from p2p.records.statuses import EXIT_CODES
     from p2p.sandbox import SandboxUnavailable
@@ -96,7 +96,7 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None)
     try:
         app(args=typed, prog_name=name)
     except Exception as error:
-        known = expected(error)
+        known = translate_error(error)
         if known is None:
             raise
         if "--json" in typed:
@@ -114,16 +114,16 @@ def answer(value: Any, text: str, *, as_json: bool) -> None:
 
 
 @contextmanager
-def refused(where: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Errors of these kinds are a mistake in the argument `where`."""
+def reject_argument(where: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise errors of these kinds as a UsageError of the argument `where`."""
     try:
         yield
     except kinds as error:
         raise UsageError(f"{where}: {error}" if where else error) from error
 
 
-def shown(path: Path) -> str:
-    """A path as a person would type it here."""
+def display_path(path: Path) -> str:
+    """Return a path relative to the current folder, if it lies inside of it."""
     absolute, here = path.absolute(), Path.cwd()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
 

@@ -47,13 +47,13 @@ def edit_criteria(intent: Intent) -> Intent:
             raise KeyboardInterrupt
         try:
             criteria = apply(intent.criteria, command)
-            words = _not_named(unchecked, criteria)
+            words = _find_unnamed(unchecked, criteria)
             intent = with_criteria(intent, criteria).model_copy(update={"unused_words": words})
         except ValueError as error:
             err.print(f"[yellow]{escape(describe_errors(error))}[/]")
 
 
-def _not_named(words: tuple[str, ...], criteria: tuple[Criterion, ...]) -> tuple[str, ...]:
+def _find_unnamed(words: tuple[str, ...], criteria: tuple[Criterion, ...]) -> tuple[str, ...]:
     text = " ".join(f"{c.title} {c.description} {c.measure}" for c in criteria)
     return tuple(w for w in words if not re.search(rf"\b{re.escape(w)}\b", text, re.IGNORECASE))
 
@@ -99,12 +99,12 @@ def _set(field: str) -> Callable[[tuple[Criterion, ...], list[str]], tuple[Crite
             value = float(text[1])
         except ValueError:
             raise ValueError(f"{text[1]}: not a number") from None
-        return _changed(criteria, i, field, value)
+        return _change_criterion(criteria, i, field, value)
 
     return change
 
 
-def _changed(
+def _change_criterion(
     criteria: tuple[Criterion, ...], i: int, field: str, value: float | str
 ) -> tuple[Criterion, ...]:
     changed = type(criteria[i]).model_validate({**criteria[i].model_dump(), field: value})
@@ -115,11 +115,11 @@ def _soften(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion
     i = _chosen(criteria, text[:1], 1)
     if len(text) < 2:
         raise ValueError(f"say why it need not be met, as in: soft {i + 1} it is only nicer so")
-    return _changed(criteria, i, "soft_reason", " ".join(text[1:]))
+    return _change_criterion(criteria, i, "soft_reason", " ".join(text[1:]))
 
 
 def _harden(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
-    return _changed(criteria, _chosen(criteria, text, 1), "soft_reason", "")
+    return _change_criterion(criteria, _chosen(criteria, text, 1), "soft_reason", "")
 
 
 def _edit(criteria: tuple[Criterion, ...], _: list[str]) -> tuple[Criterion, ...]:

@@ -20,7 +20,7 @@ from p2p.commands.console import (
     err,
     out,
     print_json,
-    refused,
+    reject_argument,
 )
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich")
@@ -153,12 +153,12 @@ def check(
         engine_folder,
         find_installed,
         get_engine,
-        installed,
+        require_installed,
     )
 
     with _failures():
         home = folder.absolute() / name if folder else engine_folder(name)
-        found = find_installed(name, home) or installed(name)
+        found = find_installed(name, home) or require_installed(name)
         with _progress() as show:
             seen = installing.check(name, found=found, folder=home, on_progress=show)
         trial = get_engine(name).trial
@@ -190,7 +190,7 @@ def _failures() -> Iterator[None]:
     from p2p.training.engines.facts import EngineFailed
 
     try:
-        with refused("", ConfigurationError, TimeoutError):
+        with reject_argument("", ConfigurationError, TimeoutError):
             yield
     except (EngineFailed, SandboxUnavailable) as error:
         raise CommandError(str(error), detail=getattr(error, "detail", "")) from error

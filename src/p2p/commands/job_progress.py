@@ -203,7 +203,7 @@ def watch(benchmark: Benchmark, folder: Path, again: str) -> None:
                     ensure_scheduler(folder)
                 time.sleep(2 * POLL_S)
     except KeyboardInterrupt:
-        if _wants_cancel():
+        if _confirm_cancel():
             runs = cancel(benchmark, folder)
             err.print(f"cancelled {runs} runs; resume with: {again}", soft_wrap=True)
         else:
@@ -211,8 +211,8 @@ def watch(benchmark: Benchmark, folder: Path, again: str) -> None:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _wants_cancel() -> bool:
-    """Ask where somebody can answer; elsewhere, to end the command is to end its work."""
+def _confirm_cancel() -> bool:
+    """Ask whether to cancel the job; without a terminal, return True."""
     if not (sys.stdin.isatty() and err.is_terminal):
         return True
     try:

@@ -26,7 +26,7 @@ from p2p.commands.console import (
     flags_given,
     out,
     print_json,
-    refused,
+    reject_argument,
     usage_errors,
 )
 from p2p.commands.scheduler import FORMATS, open_store
@@ -160,7 +160,7 @@ def submit(
         from unstable.config import ConfigError, load_config
 
         assert selfplay is not None
-        with refused("--selfplay", ConfigError):
+        with reject_argument("--selfplay", ConfigError):
             run_config = load_config(selfplay)
         return selfplay_job(run_config, folder, job_options)
 
@@ -175,7 +175,7 @@ def submit(
             lambda _: command_job(command, job_options, name or ""),
         ),
     }
-    kind = _only([kind for kind, (value, _, _) in kinds.items() if value is not None])
+    kind = _require_one([kind for kind, (value, _, _) in kinds.items() if value is not None])
     _, allowed, make = kinds[kind]
     allowed = allowed | ANY_KIND | JobOptions.model_fields.keys()
     extra = {n: flag for n, flag in flags_given(context).items() if n not in allowed}
@@ -219,7 +219,7 @@ def _job_options(context: typer.Context, title: str, minutes: float | None) -> J
         return JobOptions(**typed, time_limit_s=limit, title=" ".join(title.split()))
 
 
-def _only(kinds: list[str]) -> str:
+def _require_one(kinds: list[str]) -> str:
     if len(kinds) == 1:
         return kinds[0]
     problem = f"{' and '.join(kinds)} are given" if kinds else "nothing is given"

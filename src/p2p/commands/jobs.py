@@ -71,7 +71,7 @@ def list_jobs(
       p2p jobs list
       p2p jobs list --open --json
     """
-    from p2p.scheduler.job_files import when
+    from p2p.scheduler.job_files import format_time
     from p2p.scheduler.service import is_running
 
     with open_store(runs_dir, make=False) as store:
@@ -88,7 +88,7 @@ def list_jobs(
     table = plain_table("job", "state", "runs", "since", wide="what", first_width=width)
     for job in listed:
         left = sum(job.counts.get(state, 0) for state in ("pending", "starting", "running"))
-        since = (when(job.created_at) or "")[:16].replace("T", " ")
+        since = (format_time(job.created_at) or "")[:16].replace("T", " ")
         runs = f"{job.total - left}/{job.total}"
         table.add_row(job.job_id, state_text(job.state), runs, since, escape(job.title))
     out.print(table)
@@ -99,10 +99,10 @@ def list_jobs(
 
 
 def _as_json(job: JobRow) -> dict[str, Any]:
-    from p2p.scheduler.job_files import when
+    from p2p.scheduler.job_files import format_time
 
     fields = {**asdict(job), "state": job.state, "total": job.total}
-    return {**fields, "nodes": list(job.nodes), "created_at": when(job.created_at)}
+    return {**fields, "nodes": list(job.nodes), "created_at": format_time(job.created_at)}
 
 
 @app.command()
@@ -177,7 +177,7 @@ def logs(
     from p2p.scheduler.records import ENDED
 
     with open_store(runs_dir, make=False) as store:
-        chosen = _one_run(store, find_job(store, job), run)
+        chosen = _select_run(store, find_job(store, job), run)
         offset, text = 0, ""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
@@ -197,7 +197,7 @@ def logs(
         print_json({"run_id": chosen.run_id, "log": text})
 
 
-def _one_run(store: Store, job: JobRow, name: str | None) -> RunRow:
+def _select_run(store: Store, job: JobRow, name: str | None) -> RunRow:
     runs = {run.run_id: run for run in store.runs(job.job_id)}
     if name is None and len(runs) == 1:
         return next(iter(runs.values()))
@@ -264,7 +264,7 @@ def _change(
 
     with open_store(runs_dir, make=False) as store:
         chosen = find_job(store, job)
-        run_ids = [_one_run(store, chosen, name).run_id for name in runs] if runs else None
+        run_ids = [_select_run(store, chosen, name).run_id for name in runs] if runs else None
         change = store.cancel if what == "cancel" else store.retry
         count = change(chosen.job_id, run_ids)
         if count == 0:

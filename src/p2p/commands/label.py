@@ -17,10 +17,10 @@ from p2p.commands.console import (
     JsonFlag,
     UsageError,
     answer,
+    display_path,
     err,
     out,
-    refused,
-    shown,
+    reject_argument,
 )
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def label(
             raise CommandError(f"--csv: {csv} cannot be written: {error.strerror}") from error
     elif video is not None and score is not None:
         by_id = {each.video_id: each for each in videos}
-        with refused("--video", NotFound):
+        with reject_argument("--video", NotFound):
             name = find_name(video, sorted(by_id), "video", record.path)
         _save_score(record, by_id[name], score, who, note)
     elif sys.stdin.isatty() and not as_json:
@@ -102,7 +102,7 @@ def _save_score(
     from p2p.session.labels import add_label
     from p2p.session.publishing import rewrite_report
 
-    with refused(record.labels.path.name, UnreadableError):
+    with reject_argument(record.labels.path.name, UnreadableError):
         add_label(record, video.path, score, annotator, note)
     rewrite_report(record)
 
@@ -112,7 +112,7 @@ def _ask_for_scores(record: SessionRecord, videos: list[LabelledVideo], annotato
 
     left = [v for v in videos if annotator not in {each.annotator for each in v.labels}]
     for number, video in enumerate(left, 1):
-        place = escape(shown(blind_copy(record, video)))
+        place = escape(display_path(blind_copy(record, video)))
         err.print(f"{number} of {len(left)}  {place}", soft_wrap=True)
         try:
             text = typer.prompt(QUESTION, default="", show_default=False, err=True)
@@ -158,7 +158,7 @@ def _print_comparison(record: SessionRecord, annotator: str, *, as_json: bool) -
     for each in videos:
         mine = [label.score for label in each.labels if label.annotator == annotator]
         given = format_score(mine[0]) if mine else "  - "
-        out.print(f"{each.video_id}  {given}  {escape(shown(blind_copy(record, each)))}",
+        out.print(f"{each.video_id}  {given}  {escape(display_path(blind_copy(record, each)))}",
                   soft_wrap=True)  # fmt: skip
     if comparison is not None:
         out.print(str(comparison), soft_wrap=True)

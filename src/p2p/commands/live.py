@@ -77,8 +77,8 @@ class Countdown:
         self.tolerance = tolerance
         self._end: float | None = None
 
-    def left(self, estimate: float | None, now: float | None = None) -> float | None:
-        """Seconds to show for this estimate; None where there is none."""
+    def seconds_left(self, estimate: float | None, now: float | None = None) -> float | None:
+        """Return the seconds to show for an estimate, or None without one."""
         if estimate is None:
             self._end = None
             return None
@@ -149,7 +149,7 @@ def bars(rows: Sequence[Bar]) -> Table:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     return type(get_shell()).__name__ in ("ZMQInteractiveShell", "Shell")  # Shell: Colab
 
@@ -219,7 +219,7 @@ class LiveView:
     def region(self) -> RenderableType:
         return ""
 
-    def elapsed(self) -> str:
+    def format_elapsed(self) -> str:
         return clock(time.monotonic() - self.began)
 
     def line(self, key: str, *lines: RenderableType) -> None:
@@ -255,7 +255,7 @@ class TrainingProgress(LiveView):
             share_text(share, self.total),
             f"{self.rate:>7,.0f}/s",
             f"return {self.returned:>7}",
-            f"{self.elapsed():>5}",
+            f"{self.format_elapsed():>5}",
             f"{left:>5} left",
         )
         return bars([Bar(f"{self.phase:<10}", share, cells)])

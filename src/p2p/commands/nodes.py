@@ -106,7 +106,7 @@ def list_nodes(runs_dir: RunsDirOption = None, as_json: JsonFlag = False) -> Non
       p2p nodes list --json
     """
     with open_store(runs_dir, make=False) as store:
-        rows = [_row(node, store.in_use()) for node in store.nodes()]
+        rows = [_row(node, store.count_in_use()) for node in store.nodes()]
     if as_json:
         print_json(rows)
         return

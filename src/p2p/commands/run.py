@@ -30,6 +30,7 @@ from p2p.commands.console import (
     JsonFlag,
     UnsafeFlag,
     UsageError,
+    display_path,
     err,
     flag_names,
     flags_given,
@@ -37,7 +38,6 @@ from p2p.commands.console import (
     print_json,
     read_text,
     run_app,
-    shown,
     usage_errors,
 )
 from p2p.commands.steering import read_criteria
@@ -124,9 +124,13 @@ def run(
     )
     check_request(context, request)
     record = _start(context, request, runs_folder(runs_dir))
-    parts = (f"[bold]{escape(request.prompt)}[/]", request.environment or "", shown(record.path))
+    parts = (
+        f"[bold]{escape(request.prompt)}[/]",
+        request.environment or "",
+        display_path(record.path),
+    )
     err.print("  ".join((parts[0], *(escape(part) for part in parts[1:] if part))), soft_wrap=True)
-    _work(record, as_json=as_json, interactive=interactive)
+    _run_session(record, as_json=as_json, interactive=interactive)
 
 
 def _start(
@@ -165,16 +169,16 @@ def resume(
     if not (record.path / "session.json").is_file() and theirs.is_file():
         raise UsageError(
             f"SESSION: {record.path} was written by another program; start a new session with: "
-            f"python -m p2p.session.run_session --loop-config {shown(theirs)}"
+            f"python -m p2p.session.run_session --loop-config {display_path(theirs)}"
         )
     if not (record.path / "session.json").is_file():
         raise UsageError(
             f"SESSION: {record.path} was made by `p2p train`: resume it with "
-            f"p2p train --resume {shown(record.path)}/iter_1"
+            f"p2p train --resume {display_path(record.path)}/iter_1"
         )
     changes = _changes(context)
-    err.print(escape(shown(record.path)), soft_wrap=True)
-    _work(record, as_json=as_json, changes=changes, names=flag_names(context))
+    err.print(escape(display_path(record.path)), soft_wrap=True)
+    _run_session(record, as_json=as_json, changes=changes, names=flag_names(context))
 
 
 def _changes(context: typer.Context) -> ResumeHere:
@@ -186,7 +190,7 @@ def _changes(context: typer.Context) -> ResumeHere:
     return changes
 
 
-def _work(
+def _run_session(
     record: SessionRecord,
     *,
     as_json: bool,
@@ -194,7 +198,7 @@ def _work(
     changes: ResumeHere | None = None,
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Run the session in this process, with the live view, and report how it ended."""
+    """Run the session in this process with the live view, and report its end."""
     from p2p.commands.criteria_editor import edit_criteria
     from p2p.commands.sessions import report
     from p2p.commands.working import work_on

@@ -17,11 +17,11 @@ from p2p.commands.console import (
     JsonFlag,
     UnsafeFlag,
     UsageError,
+    display_path,
     err,
     out,
     print_json,
-    refused,
-    shown,
+    reject_argument,
 )
 from p2p.commands.train import read_config
 from p2p.files import is_session
@@ -149,7 +149,9 @@ def play(
         frames = _write_video(config, played, target, size // 2 * 2)
         report = {"video": str(target.absolute()), "return": value, "frames": frames}
         if not as_json:
-            out.print(f"return {value:,.1f}, {frames} frames: {shown(target)}", soft_wrap=True)
+            out.print(
+                f"return {value:,.1f}, {frames} frames: {display_path(target)}", soft_wrap=True
+            )
     if as_json:
         print_json(report)
 
@@ -183,8 +185,8 @@ def export(
             _interruptible(),
             err.status(f"writing {to}"),
             _checkpoint(checkpoint),
-            refused("", ExportError),
-            refused("--to", FileExistsError),
+            reject_argument("", ExportError),
+            reject_argument("--to", FileExistsError),
         ):
             files = export_run(record, config, choose_step(record, checkpoint or judged), to)
     except OSError as error:
@@ -193,7 +195,7 @@ def export(
         print_json({"folder": str(to), "files": [str(path) for path in files]})
         return
     for path in files:
-        out.print(escape(shown(path)), soft_wrap=True)
+        out.print(escape(display_path(path)), soft_wrap=True)
 
 
 def open_run(
@@ -211,7 +213,7 @@ def open_run(
     path = Path(text)
     record = IterationRecord(path)
     if record.config_path.exists():
-        return record, _with_model(record), None
+        return record, _read_run_config(record), None
     if path.is_dir() and not is_session(path):
         iteration = IterationView(record, record.number or 0, TrainConfig())
         if not iteration.runs:
@@ -228,16 +230,16 @@ def open_run(
     assert run is not None  # it has runs
     step = iteration.best.step if iteration.best and iteration.best.run_id == run.run_id else None
     _print_chosen(iteration, run.record)
-    return run.record, _with_model(run.record), step
+    return run.record, _read_run_config(run.record), step
 
 
-def _with_model(record: IterationRecord) -> TrainConfig:
-    """The run's configuration; a model file's environment is made known here, if need be."""
+def _read_run_config(record: IterationRecord) -> TrainConfig:
+    """Read a run's configuration, and register the environment of its model file."""
     from p2p.config import ConfigurationError
     from p2p.training.model_files.adoption import restore
 
     config = read_config(record, "RUN")
-    with refused("RUN", ConfigurationError):
+    with reject_argument("RUN", ConfigurationError):
         restore(record.path, config.env_id)
     return config
 
@@ -246,7 +248,7 @@ def _print_chosen(iteration: IterationView, run: IterationRecord) -> None:
     from p2p.records.formatting import format_score
 
     score = "not judged" if iteration.score is None else f"score {format_score(iteration.score)}"
-    text = f"iteration {iteration.number}, {score}: {shown(run.path)}"
+    text = f"iteration {iteration.number}, {score}: {display_path(run.path)}"
     err.print(escape(text), style="dim", soft_wrap=True)
 
 
@@ -264,7 +266,7 @@ def _checkpoint(step: int | None) -> AbstractContextManager[None]:
     """A checkpoint that is not there is a mistake in --checkpoint, where that is given."""
     from p2p.training.replay import NoSuchCheckpoint
 
-    return refused("--checkpoint" if step else "", NoSuchCheckpoint)
+    return reject_argument("--checkpoint" if step else "", NoSuchCheckpoint)
 
 
 def _replay(

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from p2p.commands.arguments import RunsDirOption, runs_folder, to_paste
-from p2p.commands.console import CommandError, CommandGroup, JsonFlag, UsageError, answer, refused
+from p2p.commands.console import (
+    CommandError,
+    CommandGroup,
+    JsonFlag,
+    UsageError,
+    answer,
+    reject_argument,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +55,7 @@ def find_job(store: Store, text: str) -> JobRow:
     if job is None:
         near = store.jobs(6, prefix=text) or store.jobs(200)
         names = [job.job_id for job in reversed(near)]
-        with refused("JOB", NotFound):
+        with reject_argument("JOB", NotFound):
             job = store.job(find_name(text[:100], names, "job", store.runs_dir))
     assert job is not None
     return job
@@ -100,7 +107,7 @@ def run(
     with open_store(runs_dir) as store:
         job_id = find_job(store, job).job_id if job is not None else None
         if trust:
-            store.trust()
+            store.mark_trusted()
     log_to_stderr()
     try:
         work(folder, job_id=job_id, until_idle=until_idle)

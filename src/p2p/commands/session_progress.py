@@ -120,8 +120,8 @@ class SessionProgress(LiveView):
         super().__exit__()
         self.update()  # what came after the last look
 
-    def paused(self, ask: Callable[[Answer], Answer]) -> Callable[[Answer], Answer]:
-        """The function, with the live region out of the way while it runs."""
+    def pause_display(self, ask: Callable[[Answer], Answer]) -> Callable[[Answer], Answer]:
+        """Wrap a function so that the live display pauses while it runs."""
 
         def asking(question: Answer) -> Answer:
             with self._reading:
@@ -185,7 +185,7 @@ class SessionProgress(LiveView):
     def region(self) -> RenderableType:
         if self.now is None:
             return ""
-        text = f"[dim]{self.elapsed():>5}[/]  {escape(self.headline)}"
+        text = f"[dim]{self.format_elapsed():>5}[/]  {escape(self.headline)}"
         if self.now.waiting:
             text += f"  [yellow]{escape(self.now.waiting)}[/]"
         parts: list[RenderableType] = [self._spinner]
@@ -201,8 +201,8 @@ class SessionProgress(LiveView):
             return f"{phase} · drawing {now.drawing}; the verdict is final, Ctrl-C skips the video"
         runs = current.runs if current is not None and now.phase == "training" else ()
         search = current.search if current is not None else None
-        left = self._countdowns["training"].left(training_left(runs, search))
-        most = self._countdowns["session"].left(session_left(now))
+        left = self._countdowns["training"].seconds_left(training_left(runs, search))
+        most = self._countdowns["session"].seconds_left(session_left(now))
         self._times = [
             *([] if left is None else [f"{roughly(left)} left"]),
             *([] if most is None else [f"at most {roughly(most)} in all"]),

@@ -19,10 +19,10 @@ from p2p.commands.console import (
     EXIT_INTERRUPTED,
     CommandError,
     JsonFlag,
+    display_path,
     err,
     out,
     print_json,
-    shown,
 )
 from p2p.commands.live import plain_table, state_text
 
@@ -72,7 +72,9 @@ def sessions(
         )
         return
     if not rows:
-        out.print(f'no sessions in {shown(folder)} yet: p2p run "run forward fast"', soft_wrap=True)
+        out.print(
+            f'no sessions in {display_path(folder)} yet: p2p run "run forward fast"', soft_wrap=True
+        )
         return
     count = Counter(short_name(row.session_id) for row in rows)
     names = [
@@ -200,12 +202,14 @@ def report(record: SessionRecord, now: SessionView, *, told: bool = False) -> No
         for line in intent_lines(now.intent, hint):
             out.print(line, soft_wrap=whole or bool(hint))
     for iteration in () if told else now.iterations.values():
-        out.print(_iteration_text(now, iteration, best), soft_wrap=whole)
+        out.print(_format_iteration(now, iteration, best), soft_wrap=whole)
     for title, text in _result_lines(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
 
-def _iteration_text(now: SessionView, iteration: IterationView, best: IterationView | None) -> str:
+def _format_iteration(
+    now: SessionView, iteration: IterationView, best: IterationView | None
+) -> str:
     from p2p.session.verdict import iteration_line
 
     judged = iteration.judgment
@@ -251,7 +255,7 @@ def _result_lines(record: SessionRecord, now: SessionView) -> list[tuple[str, st
     from p2p.session.publishing import spent_text
     from p2p.session.stopping import command_name, resume_command
 
-    folder = shown(record.path)
+    folder = display_path(record.path)
     lines = [("session", folder)]
     result = now.result
     if result is None:

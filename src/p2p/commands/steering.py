@@ -20,10 +20,10 @@ from p2p.commands.console import (
     JsonFlag,
     UsageError,
     answer,
+    display_path,
     err,
     read_text,
-    refused,
-    shown,
+    reject_argument,
 )
 
 if TYPE_CHECKING:
@@ -190,7 +190,9 @@ def steer(
         "number": number,
         "order": order.model_dump(mode="json"),
     }
-    answer(value, f"feedback {number}: saved as {escape(shown(path))}{then}", as_json=as_json)
+    answer(
+        value, f"feedback {number}: saved as {escape(display_path(path))}{then}", as_json=as_json
+    )
 
 
 def _withdraw(record: SessionRecord, number: int, *, as_json: bool) -> None:
@@ -217,7 +219,7 @@ def read_criteria(path: Path | None) -> tuple[Criterion, ...] | None:
         return None
     from p2p.agents.intent_elicitor import CriteriaError, parse_criteria
 
-    with refused(f"--criteria: {path}", CriteriaError):
+    with reject_argument(f"--criteria: {path}", CriteriaError):
         return parse_criteria(read_text(path, "--criteria"))
 
 

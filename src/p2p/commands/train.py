@@ -16,13 +16,13 @@ from p2p.commands.console import (
     JsonFlag,
     UnsafeFlag,
     UsageError,
+    display_path,
     err,
     flags_given,
     out,
     print_json,
     read_text,
-    refused,
-    shown,
+    reject_argument,
     usage_errors,
 )
 
@@ -162,7 +162,7 @@ def open_reward(name: str) -> RewardText:
 
     if name.endswith(".py") or "/" in name:
         read_text(Path(name), "reward")  # says what is wrong with the file
-    with refused("reward", UnknownRewardError, ValueError, OSError):
+    with reject_argument("reward", UnknownRewardError, ValueError, OSError):
         return read_reward(name)
 
 
@@ -257,7 +257,8 @@ def _follow(
     from p2p.training.runner import TrainingCancelled
 
     err.print(
-        f"[bold]{escape(config.env_id)}[/]  seed {config.seed}  {escape(shown(record.path))}",
+        f"[bold]{escape(config.env_id)}[/]  seed {config.seed}  "
+        f"{escape(display_path(record.path))}",
         soft_wrap=True,
     )
     try:
@@ -265,7 +266,9 @@ def _follow(
     except OSError as error:
         raise CommandError(f"{record.path} cannot be written: {error}") from error
     except (KeyboardInterrupt, TrainingCancelled) as stop:
-        err.print(f"stopped; resume with: p2p train --resume {shown(record.path)}", soft_wrap=True)
+        err.print(
+            f"stopped; resume with: p2p train --resume {display_path(record.path)}", soft_wrap=True
+        )
         raise typer.Exit(130) from stop
 
 
@@ -287,7 +290,7 @@ def _videos(folder: Path, summary: TrainSummary) -> list[Path]:
 
 
 def _report(folder: Path, summary: TrainSummary) -> None:
-    run = shown(folder)
+    run = display_path(folder)
     for warning in summary.warnings:
         out.print(f"[yellow]![/] {escape(warning)}")
     rate = summary.total_timesteps / max(summary.training_time_s, 1e-9)
@@ -299,7 +302,7 @@ def _report(folder: Path, summary: TrainSummary) -> None:
         if point.step == summary.selected_step:
             out.print(f"return  {point.mean_return:,.1f} ± {point.std_return:,.1f}")
     lines = [("run", run), ("policy", f"{run}/{_policy(summary)}")]
-    lines += [("video", shown(path)) for path in _videos(folder, summary)]
+    lines += [("video", display_path(path)) for path in _videos(folder, summary)]
     lines += [
         ("curves", f"tensorboard --logdir {shlex.quote(f'{run}/metrics')}"),
         ("watch", f"p2p play {shlex.quote(run)}"),

@@ -88,7 +88,7 @@ def trash(
         value = {"session_id": record.session_id, "status": "restored"}
         answer(value, f"restored {record.session_id}", as_json=as_json)
         return
-    deleted = _deleted(runs_dir)
+    deleted = _list_deleted(runs_dir)
     if as_json:
         print_json([record.session_id for record in deleted])
     elif not deleted:
@@ -108,7 +108,7 @@ def trash(
         out.print("deleted for good")
 
 
-def _deleted(runs_dir: Path | None) -> list[SessionRecord]:
+def _list_deleted(runs_dir: Path | None) -> list[SessionRecord]:
     from p2p.records.find import is_in_trash, session_names
     from p2p.records.iteration_record import SessionRecord
 

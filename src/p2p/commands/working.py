@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from p2p.commands.live import TrainingProgress, in_notebook
 from p2p.commands.session_progress import SessionProgress
 from p2p.scheduler.scheduled_trainer import make_trainer
-from p2p.session.context import accept
+from p2p.session.context import accept_criteria
 from p2p.session.request import PromptRefused
 from p2p.session.start import run as run_session
 from p2p.session.stopping import StopSwitch
@@ -43,7 +43,7 @@ def work_on(
         changes.check_models()
         options = changes.options()
     with SessionProgress(progress_console(quiet=not show), record) as view:
-        asking = view.paused(review) if review else accept
+        asking = view.pause_display(review) if review else accept_criteria
         result = run_session(
             record,
             resume=resume,

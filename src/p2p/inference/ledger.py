@@ -85,8 +85,8 @@ class Ledger:
             if exchange.replay:
                 self._answers[exchange.key].append(path)
 
-    def recorded(self, key: str) -> Exchange | None:
-        """The answer of an earlier process to this request, each of them once, in their order."""
+    def find_recorded(self, key: str) -> Exchange | None:
+        """Return the next answer of an earlier process to this request, each of them once."""
         with self._lock:
             paths = self._answers.get(key)
             if not paths:
@@ -138,11 +138,11 @@ class Ledger:
         with self._lock:
             for key, paths in self._answers.items():
                 gone = [path for path in paths if _read(path).call.role in roles]
-                self.spoil(gone)
+                self.discard_answers(gone)
                 self._answers[key] = deque(path for path in paths if path not in gone)
 
-    def spoil(self, paths: list[Path]) -> None:
-        """These answers have led nowhere: asked again, a later process shall ask the model."""
+    def discard_answers(self, paths: list[Path]) -> None:
+        """Mark answers as not to be replayed, so that a later process asks the model again."""
         for path in paths:
             _write(path, {**json.loads(read_bytes(path, MAX_EXCHANGE_BYTES)), "replay": False})
 
@@ -209,7 +209,7 @@ def dump_messages(messages: list[ModelMessage]) -> list[Any]:
     """The messages as JSON holds them; of pictures and videos their digest and size."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-    plain: list[Any] = _without_media(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))
+    plain: list[Any] = _drop_media(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))
     return plain
 
 
@@ -277,9 +277,9 @@ def _tool(tool: Any) -> dict[str, Any]:
     }
 
 
-def _without_media(value: Any) -> Any:
+def _drop_media(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_media(item) for item in value]
+        return [_drop_media(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.get("kind") == "binary" and isinstance(value.get("data"), str):
@@ -292,7 +292,7 @@ def _without_media(value: Any) -> Any:
             "sha256": digest,
             "bytes": len(data),
         }
-    return {key: _without_media(item) for key, item in value.items()}
+    return {key: _drop_media(item) for key, item in value.items()}
 
 
 def _strip_volatile_fields(messages: list[Any]) -> list[Any]:

@@ -156,13 +156,13 @@ class LLMClient:
                     usage_limits=UsageLimits(request_limit=requests),
                 )
         except (UsageLimitExceeded, UnexpectedModelBehavior) as error:
-            self.ledger.spoil([path for _, path in model.used])
+            self.ledger.discard_answers([path for _, path in model.used])
             raise BadReply(
                 f"{self.model} gave no usable answer as {question.role}: {_describe_error(error)}"
             ) from error
         except BaseException:
             if model.refused:
-                self.ledger.spoil([path for _, path in model.used])
+                self.ledger.discard_answers([path for _, path in model.used])
             else:
                 self.ledger.give_back(model.used)
             raise

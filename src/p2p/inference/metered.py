@@ -144,7 +144,7 @@ class MeteredModel(WrapperModel):
         plain = dump_messages(messages)
         offer = dump_parameters(model_request_parameters)
         key = request_key(self.name, plain, offer, self.effort)
-        recorded = self.ledger.recorded(key)
+        recorded = self.ledger.find_recorded(key)
         if recorded is not None:
             self.used.append((key, recorded.path))
             emit("llm.replay", role=self.role, model=self.name, file=recorded.path.name)
@@ -383,7 +383,7 @@ def read_retry_delay(error: ModelAPIError) -> float | None:
 
 
 def _may_be_charged(error: BaseException) -> bool:
-    """Whether the provider may have done the work: it was reached, and sent back no error."""
+    """Return whether the provider may charge: it was reached and did not send an error."""
     # By name: which HTTP library raises them is an SDK's own business.
     return not any(
         isinstance(cause, ModelHTTPError | InferenceError) or type(cause).__name__ in _NOT_REACHED
@@ -412,7 +412,7 @@ def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> Infere
         (ModelAuthenticationError, AuthenticationFailed, "the key is refused"),
         (ModelQuotaExceededError, RequestRejected, "the account has no credit left"),
         (ModelRateLimitError, RateLimited, f"refuses for now{later}"),
-        (ModelNotFoundError, RequestRejected, _not_found(model)),
+        (ModelNotFoundError, RequestRejected, _explain_not_found(model)),
         (ModelContextWindowExceededError, RequestRejected, "the request is too long"),
         (ModelRequestRejectedError, RequestRejected, "the request is rejected"),
         (ModelTimeoutError, ProviderUnavailable, "does not answer in time"),
@@ -423,7 +423,7 @@ def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> Infere
     return ours(f"{model}: {text}{tried}: {_message_of(error)}")
 
 
-def _not_found(model: str) -> str:
+def _explain_not_found(model: str) -> str:
     """Explain a 404: at an address that a user has set, the address may be wrong."""
     provider, name = split_model(model)
     address = address_of(PROVIDERS[provider])

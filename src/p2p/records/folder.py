@@ -98,8 +98,8 @@ class Folder:
     events_path = FolderPath("events.jsonl")
 
     @classmethod
-    def declared(cls) -> dict[str, RecordFile[Any] | FolderPath]:
-        """The files and folders that this class names, by attribute."""
+    def declared_files(cls) -> dict[str, RecordFile[Any] | FolderPath]:
+        """Return the files and folders that this class declares, by attribute."""
         return {
             attribute: value
             for base in reversed(cls.__mro__)
@@ -108,7 +108,7 @@ class Folder:
         }
 
     def model_files(self) -> list[ModelFile[Any]]:
-        table = self.declared().values()
+        table = self.declared_files().values()
         return [ModelFile(self.path / f.name, f.model) for f in table if isinstance(f, RecordFile)]
 
     # --- status.json ------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Folder:
                 updated_at=utc_now(),
                 error=error,
                 pid=pid,
-                pid_started=process_started(pid),
+                pid_started=process_start_time(pid),
             )
         )
 
@@ -207,8 +207,8 @@ def natural_order(name: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def process_started(pid: int | None) -> float | None:
-    """When a process started, in Unix time; None if it is gone."""
+def process_start_time(pid: int | None) -> float | None:
+    """Return the start time of a process in Unix time, or None if it has ended."""
     if pid is None:
         return None
     try:
@@ -222,6 +222,6 @@ def process_started(pid: int | None) -> float | None:
 
 def process_is_alive(pid: int | None, started: float | None) -> bool:
     """Whether this very process runs, and not a later one that was given its number."""
-    now = process_started(pid)
+    now = process_start_time(pid)
     # The boot time that start times are counted from moves a little when the clock is set.
     return now is not None and (started is None or abs(now - started) < 2.0)

@@ -85,7 +85,7 @@ class Lineage:
             lessons[weakest] = lessons[weakest].model_copy(
                 update={"tier": "RETIRED", "reason": reason}
             )
-        return self._with_lessons(lessons)
+        return self._replace_lessons(lessons)
 
     def replace_lesson(self, index: int, lesson: Lesson) -> Self:
         """With another lesson at this place of `active_lessons`; IndexError if there is none."""
@@ -93,9 +93,9 @@ class Lineage:
         if not 0 <= index < len(places):
             raise IndexError(f"there is no lesson {index}; there are {len(places)}, from 0")
         lessons[places[index]] = lesson
-        return self._with_lessons(lessons)
+        return self._replace_lessons(lessons)
 
-    def _with_lessons(self, lessons: Sequence[Lesson]) -> Self:
+    def _replace_lessons(self, lessons: Sequence[Lesson]) -> Self:
         return type(self)(self.data.model_copy(update={"lessons": tuple(lessons)}))
 
     # --- the file ---------------------------------------------------------------------------------

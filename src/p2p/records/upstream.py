@@ -63,7 +63,7 @@ def _note(dropped: list[str]) -> str:
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def _within_bounds(value: object) -> object:
+def _clip_share(value: object) -> object:
     return min(max(value, 0.0), 1.0) if isinstance(value, int | float) else value
 
 
@@ -74,7 +74,7 @@ class _Foreign(BaseModel):
 class UpstreamJudgment(_Foreign):
     """judgment.json, and the judgment of an iteration in loop_history.json."""
 
-    intent_score: Annotated[Score, BeforeValidator(_within_bounds)]
+    intent_score: Annotated[Score, BeforeValidator(_clip_share)]
     passed: bool
     diagnosis: str = ""
     failure_tags: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class UpstreamHistory(_Foreign):
     status: StatusLiteral
     iterations: tuple[UpstreamIteration, ...] = ()
     best_iteration: int = 0
-    best_score: Annotated[Score, BeforeValidator(_within_bounds)] = 0.0
+    best_score: Annotated[Score, BeforeValidator(_clip_share)] = 0.0
     error: str = ""
 
     @property

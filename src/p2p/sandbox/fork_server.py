@@ -62,7 +62,7 @@ def _has_nothing_to_share() -> bool:
 
 
 def _become_sandboxed(pipes: list[int], niceness: int) -> NoReturn:
-    """Do as `enter` does in a process of its own, and end."""
+    """Run `enter`'s steps in this forked process, and exit."""
     status = enter.EXIT_RAISED
     try:
         os.setsid()

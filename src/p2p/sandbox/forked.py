@@ -51,12 +51,12 @@ class _Server:
             assert self._popen.stdin is not None
             with self._popen.stdin as told:
                 told.write(json.dumps(spec).encode() + b"\n")
-            self._hear()
+            self._receive()
         except (OSError, _ServerEnded) as error:
             self.close()
             raise _ServerEnded from error
 
-    def _hear(self) -> bytes:
+    def _receive(self) -> bytes:
         answer = self._control.recv(LARGEST_MESSAGE)
         if not answer:
             raise _ServerEnded
@@ -66,7 +66,7 @@ class _Server:
         """The answer to a message; raises OSError or _ServerEnded where none comes."""
         with self._lock:
             socket.send_fds(self._control, [message.encode()], pipes)
-            return self._hear()
+            return self._receive()
 
     def close(self) -> None:
         self._control.close()

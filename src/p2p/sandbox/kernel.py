@@ -62,7 +62,7 @@ def machine() -> str:
     return _machine
 
 
-def _checked(result: int, what: str) -> int:
+def _check_result(result: int, what: str) -> int:
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")
@@ -73,13 +73,13 @@ def syscall(name: str, *args: int | ctypes.Array[ctypes.c_char] | None) -> int:
     """Call the kernel; raises OSError where it refuses."""
     machine()
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
-    return _checked(_libc.syscall(ctypes.c_long(_setup_numbers[name]), *words), name)
+    return _check_result(_libc.syscall(ctypes.c_long(_setup_numbers[name]), *words), name)
 
 
 def prctl(option: int, value: int = 0, more: int = 0) -> int:
     """Set a property of the process, by whole numbers; raises OSError where the kernel refuses."""
     words = [ctypes.c_ulong(word) for word in (value, more, 0, 0)]
-    return _checked(_libc.prctl(ctypes.c_int(option), *words), f"prctl {option}")
+    return _check_result(_libc.prctl(ctypes.c_int(option), *words), f"prctl {option}")
 
 
 def mount(
@@ -93,13 +93,13 @@ def mount(
         ctypes.c_ulong(flags),
         options.encode() or None,
     )
-    _checked(result, f"mount {target}")
+    _check_result(result, f"mount {target}")
 
 
 def unmount(target: str) -> None:
     """Take away what was mounted last at a path, with all that is mounted in it."""
     detach = 2
-    _checked(_libc.umount2(os.fsencode(target), ctypes.c_int(detach)), f"unmount {target}")
+    _check_result(_libc.umount2(os.fsencode(target), ctypes.c_int(detach)), f"unmount {target}")
 
 
 def drop_capabilities() -> None:

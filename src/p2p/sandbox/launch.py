@@ -114,8 +114,8 @@ def _this_interpreter() -> Interpreter:
 
 
 @cache
-def _other_interpreter(python: Path) -> Interpreter:
-    """Asked of itself, once; SandboxUnavailable where it does not run."""
+def _query_interpreter(python: Path) -> Interpreter:
+    """Ask an interpreter for its paths; raise SandboxUnavailable if it does not run."""
     try:
         answer = subprocess.run(
             [python, "-I", "-c", _DESCRIBE], capture_output=True, check=True, timeout=60
@@ -128,7 +128,7 @@ def _other_interpreter(python: Path) -> Interpreter:
 
 def _interpreter(sandbox: Sandbox) -> Interpreter:
     # Not kept: a program's import path may change.
-    return _this_interpreter() if sandbox.python is None else _other_interpreter(sandbox.python)
+    return _this_interpreter() if sandbox.python is None else _query_interpreter(sandbox.python)
 
 
 def _is_library(entry: Path, folders: Iterable[Path]) -> bool:

@@ -336,7 +336,7 @@ def _last_line(output: str) -> str:
     return lines[-1][:500] if lines else "it printed nothing"
 
 
-def _by_signal(sandbox: Sandbox, number: int, cpu_seconds: float) -> Ending:
+def _explain_signal(sandbox: Sandbox, number: int, cpu_seconds: float) -> Ending:
     name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
     limit = sandbox.cpu_seconds
     if number == signal.SIGXCPU or (
@@ -363,7 +363,7 @@ def explain(
     if returncode == 0:
         return "crashed", "it exited before its end (os._exit or similar)"
     if returncode < 0:
-        return _by_signal(sandbox, -returncode, cpu_seconds)
+        return _explain_signal(sandbox, -returncode, cpu_seconds)
     if returncode == EXIT_MEMORY:
         limit = _size(sandbox.memory_bytes)
         return "memory", f"it asked for more than its {limit} of memory: {_last_line(output)}"

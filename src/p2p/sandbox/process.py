@@ -73,7 +73,7 @@ class LineSplitter:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that ``data`` completes; raises ValueError for one that is too long."""
+        """Return the lines that ``data`` completes; raise ValueError if one is too long."""
         *ended, rest = data.split(b"\n")
         lines = []
         for piece in ended:
@@ -146,7 +146,7 @@ class Child:
         self.parent_pid = os.getpid()
 
     def has_ended(self) -> bool:
-        """Whether it has; it is then still to be reaped, so that its number stays its own."""
+        """Return whether the child has ended; it stays a zombie, so that its pid is not reused."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self) -> tuple[int, float]:
@@ -342,7 +342,7 @@ class SandboxedProcess:
                         break
             finally:
                 os.close(self._lines_out)
-        return self._how_it_ended(child)
+        return self._make_exit(child)
 
     def _read_ready(self, selector: selectors.BaseSelector) -> None:
         """Wait for the next news and read it, unless the reader is behind."""
@@ -418,15 +418,15 @@ class SandboxedProcess:
         if self._ready_at is None:  # it has not begun
             return limits.FolderUse(0, 0)
         if self._mounted is None:
-            return self._look(pid)
+            return self._count_files(pid)
         use = limits.mounted_use(self._mounted, sandbox.max_files)
         if sandbox.gpu:  # files in memory lie elsewhere
             deleted = limits.deleted_bytes(pid, apart_from=os.fstat(self._mounted).st_dev)
             use = replace(use, disk_bytes=use.disk_bytes + deleted)
         return use
 
-    def _look(self, pid: int) -> limits.FolderUse:
-        """Count what it wrote; if that takes long, with the process stopped, as it may be why."""
+    def _count_files(self, pid: int) -> limits.FolderUse:
+        """Count the files written; if that is slow, stop the process while counting."""
         folder, most = self._sandbox.folder, self._sandbox.max_files
         with contextlib.suppress(limits.SlowLook):
             return limits.folder_use(folder, pid, most, _DISK_LOOK_SECONDS)
@@ -446,7 +446,7 @@ class SandboxedProcess:
             self._reaped = True
         return ended
 
-    def _how_it_ended(self, child: Child) -> SandboxExit:
+    def _make_exit(self, child: Child) -> SandboxExit:
         sandbox = self._sandbox
         use = self._folder_use(child.pid)
         returncode, cpu_seconds = self._reap(child)

@@ -52,7 +52,7 @@ def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
     ``max_bytes``. The folder itself must be one that only the parent could have made, such as
     ``SandboxedProcess.folder``.
     """
-    with _opened(folder, name) as stream:
+    with _open_file(folder, name) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise UntrustedResultError(f"{name!r} is larger than {max_bytes} bytes")
@@ -61,14 +61,14 @@ def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
 
 def copy_result(folder: Path, name: str, target: Path, max_bytes: int) -> None:
     """Copy a file that ``read_result`` would read to ``target``, however large."""
-    with _opened(folder, name) as stream, target.open("wb") as copy:
+    with _open_file(folder, name) as stream, target.open("wb") as copy:
         while data := stream.read(_COPIED_BYTES):
             if copy.tell() + len(data) > max_bytes:
                 raise UntrustedResultError(f"{name!r} is larger than {max_bytes} bytes")
             copy.write(data)
 
 
-def _opened(folder: Path, name: str) -> BinaryIO:
+def _open_file(folder: Path, name: str) -> BinaryIO:
     if not name or name in {".", ".."} or "/" in name or "\0" in name:
         raise UntrustedResultError(f"{name!r} is not a plain file name")
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -124,7 +124,7 @@ def message_reader(
 def _checked_object(value: Any, finite: bool, depth: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("no JSON object")  # noqa: TRY004 - as all that is wrong with a line
-    return {_text(name): _checked(each, finite, depth + 1) for name, each in value.items()}
+    return {_text(name): _check_value(each, finite, depth + 1) for name, each in value.items()}
 
 
 def _text(text: str) -> str:
@@ -140,7 +140,7 @@ def _bounded_int(digits: str) -> int:
     return int(digits)
 
 
-def _checked(value: Any, finite: bool, depth: int) -> Any:
+def _check_value(value: Any, finite: bool, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     match value:
@@ -151,7 +151,7 @@ def _checked(value: Any, finite: bool, depth: int) -> Any:
         case dict():
             return _checked_object(value, finite, depth)
         case list():
-            return [_checked(each, finite, depth + 1) for each in value]
+            return [_check_value(each, finite, depth + 1) for each in value]
     return value
 
 

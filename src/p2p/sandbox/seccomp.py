@@ -116,21 +116,21 @@ def _argument(index: int) -> Instruction:
     return (_LOAD, 0, 0, _ARGUMENTS_OFFSET + 8 * index)
 
 
-def _only_values(index: int, values: Iterable[int], otherwise: int) -> list[Instruction]:
+def _permit_values(index: int, values: Iterable[int], otherwise: int) -> list[Instruction]:
     block = [_argument(index)]
     for value in values:
         block += [(_IF_EQUAL, 0, 1, value & 0xFFFFFFFF), _PERMIT]
     return [*block, _refuse(otherwise)]
 
 
-def _any_but_values(index: int, values: Iterable[int]) -> list[Instruction]:
+def _forbid_values(index: int, values: Iterable[int]) -> list[Instruction]:
     block = [_argument(index)]
     for value in values:
         block += [(_IF_EQUAL, 0, 1, value), _FORBID]
     return [*block, _PERMIT]
 
 
-def _not_all_bits(index: int, *masks: int) -> list[Instruction]:
+def _forbid_bits(index: int, *masks: int) -> list[Instruction]:
     block: list[Instruction] = []
     for mask in masks:
         block += [_argument(index), (_AND, 0, 0, mask), (_IF_EQUAL, 0, 1, mask), _FORBID]
@@ -150,7 +150,7 @@ def _threads_only() -> list[Instruction]:
     ]
 
 
-def _no_truncating_reader(flags_index: int) -> list[Instruction]:
+def _forbid_truncating_read(flags_index: int) -> list[Instruction]:
     # Before ABI 3 Landlock lets a file that may only be read be opened and emptied at once.
     return [
         _argument(flags_index),
@@ -173,7 +173,7 @@ def _gpu_conditions() -> dict[str, list[Instruction]]:
         (_AND, 0, 0, 0xFF00),
         (_IF_EQUAL, 0, 1, _NVIDIA_TYPE << 8),
         _PERMIT,
-        *_only_values(1, (*_IOCTL_ALLOWED, *_UNIFIED_MEMORY), errno.ENOTTY),
+        *_permit_values(1, (*_IOCTL_ALLOWED, *_UNIFIED_MEMORY), errno.ENOTTY),
     ]
     # CUDA waits at a socket for others that want its memory. Nobody can: it has a name that is not
     # of the file system, in a network namespace of its own, and no connection can be accepted.
@@ -181,13 +181,13 @@ def _gpu_conditions() -> dict[str, list[Instruction]]:
         _argument(0),
         (_IF_EQUAL, 1, 0, socket.AF_UNIX),
         _FORBID,
-        *_only_values(1, (socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC,), errno.EPERM),
+        *_permit_values(1, (socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC,), errno.EPERM),
     ]
     # Host memory that a device reaches is shared; the parent and a cgroup count it. Files in memory
     # (GPU_ALLOWED) count as deleted files do, towards the disk space.
     return {
         "ioctl": commands,
-        "mmap": _not_all_bits(3, _MAP_GROWSDOWN),
+        "mmap": _forbid_bits(3, _MAP_GROWSDOWN),
         "socket": waiting,
     }
 
@@ -197,28 +197,28 @@ def _conditions(pid: int) -> dict[str, list[Instruction]]:
     itself = (pid,)
     itself_or_zero = (0, pid)
     return {
-        "kill": _only_values(0, itself, errno.EPERM),
-        "tgkill": _only_values(0, itself, errno.EPERM),
-        "rt_sigqueueinfo": _only_values(0, itself, errno.EPERM),
-        "rt_tgsigqueueinfo": _only_values(0, itself, errno.EPERM),
-        "prlimit64": _only_values(0, itself_or_zero, errno.EPERM),
+        "kill": _permit_values(0, itself, errno.EPERM),
+        "tgkill": _permit_values(0, itself, errno.EPERM),
+        "rt_sigqueueinfo": _permit_values(0, itself, errno.EPERM),
+        "rt_tgsigqueueinfo": _permit_values(0, itself, errno.EPERM),
+        "prlimit64": _permit_values(0, itself_or_zero, errno.EPERM),
         "clone": _threads_only(),
-        "close_range": _not_all_bits(2, _CLOSE_RANGE_UNSHARE),
+        "close_range": _forbid_bits(2, _CLOSE_RANGE_UNSHARE),
         # Shared and downward-growing memory are not counted by RLIMIT_DATA.
-        "mmap": _not_all_bits(3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, _MAP_GROWSDOWN),
+        "mmap": _forbid_bits(3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, _MAP_GROWSDOWN),
         # A copy of the stack would be one more area that grows uncounted.
-        "mremap": _not_all_bits(3, _MREMAP_DONTUNMAP),
+        "mremap": _forbid_bits(3, _MREMAP_DONTUNMAP),
         # Reserved at once, space would be gone before the parent looks. Libraries write instead.
         "fallocate": [_refuse(errno.EOPNOTSUPP)],
         # Anything else could, for one, undo the signal that comes when the parent dies.
-        "prctl": _only_values(0, _PRCTL_ALLOWED, errno.EPERM),
-        "ioctl": _only_values(1, _IOCTL_ALLOWED, errno.ENOTTY),
+        "prctl": _permit_values(0, _PRCTL_ALLOWED, errno.EPERM),
+        "ioctl": _permit_values(1, _IOCTL_ALLOWED, errno.ENOTTY),
         # The owner of a file's signals can be any process of the same user: a way to signal it.
         # Locks of parts of a file are records in the kernel's memory, without a limit to them.
-        "fcntl": _any_but_values(1, _OWNERS + _LOCKS),
+        "fcntl": _forbid_values(1, _OWNERS + _LOCKS),
         "socket": [_FORBID],
-        "open": _no_truncating_reader(1),
-        "openat": _no_truncating_reader(2),
+        "open": _forbid_truncating_read(1),
+        "openat": _forbid_truncating_read(2),
     }
 
 

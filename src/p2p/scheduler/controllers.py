@@ -189,7 +189,7 @@ def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobS
     name = new_job_id("selfplay")
     folder = runs_dir / name
     folder.mkdir(parents=True)
-    RunFolder(folder).write_config(_with_absolute_model(config))
+    RunFolder(folder).write_config(_resolve_model_path(config))
     run = RunSpec(
         run_id=name,
         folder=name,
@@ -208,8 +208,8 @@ def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobS
     return one_run_job("selfplay", run, options)
 
 
-def _with_absolute_model(config: RunConfig) -> RunConfig:
-    """The same run for a process in another folder: a model's own may be named from here."""
+def _resolve_model_path(config: RunConfig) -> RunConfig:
+    """Make the model's folder absolute, for a process in another working directory."""
     model = Path(config.model)
     if not model.is_dir():
         return config

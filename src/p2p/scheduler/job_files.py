@@ -29,16 +29,20 @@ def manifest(store: Store, job: JobRow) -> dict[str, Any]:
     return {
         **asdict(job),
         "status": job.state,
-        "created_at": when(job.created_at),
+        "created_at": format_time(job.created_at),
         "runs": [
-            {**run._asdict(), "started_at": when(run.started_at), "ended_at": when(run.ended_at)}
+            {
+                **run._asdict(),
+                "started_at": format_time(run.started_at),
+                "ended_at": format_time(run.ended_at),
+            }
             for run in store.runs(job.job_id)
         ],
     }
 
 
-def when(moment: float | None) -> str | None:
-    """A time as it stands in JSON."""
+def format_time(moment: float | None) -> str | None:
+    """Format a Unix time as ISO 8601 in UTC."""
     return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat()
 
 

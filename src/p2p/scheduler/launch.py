@@ -265,7 +265,7 @@ class LaunchFolder:
         return RunStatus("running", message=f"process {process['pid']} on core {cores}")
 
     def _handle_dead_supervisor(self) -> RunStatus:
-        if left := kill_all(lambda: _find_marked(self.marks)):
+        if left := kill_all(lambda: _find_processes(self.marks)):
             message = f"its supervisor died; processes {left} cannot be killed"
             return RunStatus("running", message=message)
         message = f"its supervisor died without an exit record {self._supervisor_log()}".strip()
@@ -345,7 +345,7 @@ class LaunchFolder:
 
 
 def forget_released(base: Path, older_than_s: float = KEPT_S) -> None:
-    """Forget launches that were released long ago; nothing asks after them any more."""
+    """Remove the folders of launches that were released long ago."""
     now = time.time()
     for folder in (base / "launches").glob("*"):
         with suppress(FileNotFoundError):  # somebody else does the same
@@ -354,8 +354,8 @@ def forget_released(base: Path, older_than_s: float = KEPT_S) -> None:
                 shutil.rmtree(folder)
 
 
-def _find_marked(marks: Mapping[str, str]) -> list[psutil.Process]:
-    """Every process of ours that was started with these variables in its environment."""
+def _find_processes(marks: Mapping[str, str]) -> list[psutil.Process]:
+    """Find the processes that were started with these environment variables."""
     processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # gone, or another user's

@@ -192,15 +192,15 @@ class Store:
         self.connection, is_new = _connect(Path(":memory:") if absent else self.path)
         if is_new and not absent:
             with suppress(StoreError):  # until somebody wants to run something
-                self.trust()
+                self.mark_trusted()
 
     def close(self) -> None:
         self.connection.close()
 
     # --- trust ------------------------------------------------------------------------------------
 
-    def trust(self) -> None:
-        """Note, outside of the folder, that its jobs may be run: it was made here, by this user.
+    def mark_trusted(self) -> None:
+        """Note outside of the folder that its jobs may be run, as this user made it.
 
         Jobs are commands, and a folder may have come from somebody else. Raises StoreError where
         that cannot be written.
@@ -213,7 +213,7 @@ class Store:
             raise StoreError(f"{self._note} cannot be written: {error.strerror}") from error
 
     def check_trusted(self) -> None:
-        """Raise StoreError, with what to do, if its jobs may not be run."""
+        """Raise StoreError with a remedy if the store's jobs may not be run."""
         number, noted = self._number(), (read_text(self._note) or "").split()
         if not number or noted[:1] != [str(number)]:
             raise StoreError(
@@ -267,8 +267,8 @@ class Store:
             connection.execute("DELETE FROM nodes WHERE node_id = ?", (node_id,))
         return run_ids
 
-    def in_use(self) -> dict[str, tuple[int, int, int]]:
-        """Runs, cores and GPUs in use on each node."""
+    def count_in_use(self) -> dict[str, tuple[int, int, int]]:
+        """Count the runs, cores and GPUs in use on each node."""
         rows = self.connection.execute("SELECT node_id, live, used_cores, used_gpus FROM nodes")
         return {node: (runs, cores, gpus) for node, runs, cores, gpus in rows}
 
@@ -448,7 +448,7 @@ def _count_unmet(connection: sqlite3.Connection, run_id: str) -> bool:
 
 
 def _find_skipped(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
-    """Runs that were skipped because of these, or because of each other."""
+    """Find the runs that were skipped because of these runs, directly or not."""
     skipped: set[str] = set()
     pending = list(run_ids)
     while pending:

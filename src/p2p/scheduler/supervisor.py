@@ -142,11 +142,11 @@ class _Supervisor:
         if limit is not None and self.program and time.monotonic() - self.started > limit:
             message = f"it reached its time limit of {limit:g} s"
             raise _Stop(RunStatus("exited", TIME_LIMIT_CODE, message))
-        if lease is not None and self._seconds_unasked() > lease:
+        if lease is not None and self._seconds_since_lease() > lease:
             raise _Stop(RunStatus("lost", message=f"nobody asked for its status for {lease:g} s"))
 
-    def _seconds_unasked(self) -> float:
-        """Seconds since somebody asked, by a steady clock that goes on while the machine sleeps."""
+    def _seconds_since_lease(self) -> float:
+        """Return the seconds since the lease was renewed, by a clock that counts suspended time."""
         try:
             touched = self.folder.lease.stat().st_mtime
         except FileNotFoundError:
@@ -250,11 +250,11 @@ def _detach(folder: LaunchFolder) -> Callable[[], None]:
     for number, descriptor in enumerate((nothing, nothing, log)):
         os.dup2(descriptor, number)
 
-    def settled() -> None:
+    def report_settled() -> None:
         os.write(writing, b"!")
         os.close(writing)
 
-    return settled
+    return report_settled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

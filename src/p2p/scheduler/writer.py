@@ -316,7 +316,7 @@ def place(jobs: Iterable[JobInLine], rooms: list[Room]) -> dict[str, str]:
         allowed = [room for room in rooms if not may or room.node_id in may]
         room = _choose_room([room for room in allowed if room.node_id != reserved], run)
         if room is None:
-            reserved = reserved or _choose_reserved(allowed, run)
+            reserved = reserved or _choose_node(allowed, run)
             continue
         room.free_cores -= run.cores
         room.free_gpus -= run.gpus
@@ -337,8 +337,8 @@ def _choose_room(rooms: list[Room], run: Waiting) -> Room | None:
     )
 
 
-def _choose_reserved(rooms: list[Room], run: Waiting) -> str | None:
-    """The node on which a run that fits nowhere now will fit first."""
+def _choose_node(rooms: list[Room], run: Waiting) -> str | None:
+    """Choose the node to reserve for a run that fits nowhere now."""
     later = [room for room in rooms if room.could_fit(run)]
     chosen = max(later, key=lambda room: (room.free_cores, room.node_id), default=None)
     return chosen.node_id if chosen else None

@@ -73,13 +73,15 @@ class SessionAgents:
             return
         self.close()
 
-        def tell(server: VLLMServer) -> None:
+        def emit_wait(server: VLLMServer) -> None:
             reason = f"vLLM is starting with {model} at {server.url}; its log is {log}"
             emit("llm.wait", reason=reason)
 
         log = self.session.path / "vllm.log"
         with use_log(EventLog(self.session.events_path)):
-            self._vllm = serve_if_absent(model, log=log, on_start=tell, cancelled=self.cancelled)
+            self._vllm = serve_if_absent(
+                model, log=log, on_start=emit_wait, cancelled=self.cancelled
+            )
             if self._vllm is not None:
                 emit("vllm.ready", model=model, url=self._vllm.url)
 

@@ -39,8 +39,8 @@ def local_trainer(loop: LoopConfig, switch: StopSwitch) -> LocalTrainer:
     )
 
 
-def accept(intent: Intent) -> Intent:
-    """Take the criteria as they were proposed."""
+def accept_criteria(intent: Intent) -> Intent:
+    """Accept the criteria as proposed."""
     return intent
 
 
@@ -52,7 +52,7 @@ class SessionContext:
     config: SessionConfig
     agents: SessionAgents
     switch: StopSwitch = field(default_factory=StopSwitch)
-    review_intent: Callable[[Intent], Intent] = accept
+    review_intent: Callable[[Intent], Intent] = accept_criteria
     """Shown the criteria before anything is written for them; gives those that count."""
     trainer: TrainerFactory = local_trainer
     judge_waits_s: tuple[float, ...] = (5.0, 30.0, 60.0)

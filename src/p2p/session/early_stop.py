@@ -65,8 +65,8 @@ class Confirmations:
         """The checkpoint that has passed."""
         return next((each for each in self.tries if each.passed), None)
 
-    def refuted(self, run: IterationRecord) -> set[int]:
-        """The steps of a run's checkpoints that have failed."""
+    def failed_steps(self, run: IterationRecord) -> set[int]:
+        """Return the steps of a run's checkpoints that failed their confirmation."""
         tries = (each for each in self.tries if each.run_id == run.iteration_id)
         return {each.step for each in tries if each.passed is False}
 
@@ -159,7 +159,7 @@ class EarlyJudge:
                 self.judge_recorded(run, step)
 
     def judge_recorded(self, run: IterationRecord, step: int) -> JudgmentResult | None:
-        """What code makes of the recorded episodes of a checkpoint; None: there are none."""
+        """Judge a checkpoint's recorded episodes by code; return None if there are none."""
         path = run.streaming_dir / f"{step}.json"
         known = read_model(path, JudgmentResult)
         if known is not None:
@@ -182,7 +182,7 @@ class EarlyJudge:
         done = [each for each in self.confirmations.tries if each.passed is not None]
         if self.confirmations.passed or len(done) >= EARLY_TRIES[self.context.loop.strategy]:
             return False
-        if step in self.confirmations.refuted(run):
+        if step in self.confirmations.failed_steps(run):
             return False
         judgment = read_model(run.path / f"judged_{step}.json", JudgmentResult)
         if judgment is None:

@@ -90,7 +90,7 @@ class IterationRunner:
                 return self._search(early)
             self._warm_start(plan.configs)
             trainer = context.trainer(context.loop, context.switch)
-            with context.switch.polled(), early.watching() if early else nullcontext():
+            with context.switch.suspend_interrupts(), early.watching() if early else nullcontext():
                 aggregation = trainer.train(
                     plan.configs,
                     plan.seeds,
@@ -193,7 +193,7 @@ class IterationRunner:
 
         One that has failed on held-out seeds comes after all that may still pass.
         """
-        passed, refuted = self.confirmations.passed, self.confirmations.refuted(run)
+        passed, refuted = self.confirmations.passed, self.confirmations.failed_steps(run)
         if passed is not None and passed.run_id == run.iteration_id:
             return passed.step
         assert summary.selected_step is not None
@@ -300,7 +300,7 @@ class IterationRunner:
 
 
 def _check_trained(aggregation: IterationAggregation) -> None:
-    """Raise unless something was trained, or the reward is to blame that nothing was."""
+    """Raise if no run was trained and the reward is not the cause."""
     runs = [run for config in aggregation.configs for run in config.per_seed]
     statuses = {run.status for run in runs}
     if statuses & {"completed", "failed"}:

@@ -38,10 +38,10 @@ from p2p.session.stopping import (
     caused_by_interrupt,
     heartbeat,
     is_expected,
+    make_time_exhausted,
     message_of,
     resume_command,
     status_of,
-    time_exhausted,
 )
 from p2p.session.verdict import words_text
 
@@ -85,7 +85,7 @@ def run_loop(
 
         def review_untimed(intent: Intent) -> Intent:
             """Do not count the time that a user takes to look at the criteria."""
-            with clock.paused():
+            with clock.pause():
                 return review(intent)
 
         context = replace(context, review_intent=review_untimed)
@@ -97,13 +97,13 @@ def run_loop(
                 forgiven = rewrite_invalid_judges(context) if gave_up else 0
                 status, message = _phases(context, clock, forgiven)
             except BaseException as error:
-                with context.switch.polled():
+                with context.switch.suspend_interrupts():
                     ended = resolve_end_cause(context, error)
                     result = _end(context, status_of(ended), message_of(ended), clock, ended)
                 if not is_expected(ended):
                     raise
                 return result
-            with context.switch.polled():
+            with context.switch.suspend_interrupts():
                 result = _end(context, status, message, clock)
         return _deliver(context, clock, result) if delivers else result
 
@@ -111,7 +111,7 @@ def run_loop(
 def check_time_limit(context: SessionContext, clock: Clock) -> None:
     """Raise TimeExhausted if the session has no time left."""
     if clock.is_over():
-        raise time_exhausted(context.session, context.config)
+        raise make_time_exhausted(context.session, context.config)
 
 
 def resolve_end_cause(context: SessionContext, error: BaseException) -> BaseException:
@@ -120,7 +120,7 @@ def resolve_end_cause(context: SessionContext, error: BaseException) -> BaseExce
     if status_of(error) != "cancelled" and not interrupted:
         return error
     if context.switch.out_of_time:
-        return time_exhausted(context.session, context.config)
+        return make_time_exhausted(context.session, context.config)
     return SessionCancelled() if interrupted else error
 
 
@@ -182,7 +182,7 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
         untrained = untrained + 1 if outcome.training_error and number > forgiven else 0
         _give_up_on_rewards(number, untrained, outcome)
         if number >= context.loop.max_iterations:
-            return "max_iterations", _without_a_pass(context, outcome)
+            return "max_iterations", _describe_no_pass(context, outcome)
         context.switch.check()
         _revise(context, state, feedback)
         publish(context, "running", "", clock)
@@ -212,7 +212,7 @@ def _give_up_on_rewards(number: int, untrained: int, outcome: IterationView) -> 
         raise InvalidCode(f"{how_often} could not be trained: {outcome.training_error}")
 
 
-def _without_a_pass(context: SessionContext, outcome: IterationView) -> str:
+def _describe_no_pass(context: SessionContext, outcome: IterationView) -> str:
     if outcome.passed:
         most = context.loop.max_iterations
         return f"no iteration is left of {most} for the feedback: {resume_command(context.session)}"
@@ -244,7 +244,10 @@ def _revise(context: SessionContext, state: IterationState, feedback: SteeringTa
 
 def _deliver(context: SessionContext, clock: Clock, result: SessionResult) -> SessionResult:
     """Make the best policy's file and video; a cancel ends that, and the verdict stays."""
-    with suppress(KeyboardInterrupt, SessionCancelled, OSError), context.switch.polled():
+    with (
+        suppress(KeyboardInterrupt, SessionCancelled, OSError),
+        context.switch.suspend_interrupts(),
+    ):
         if deliver(SessionView(context.session)):
             result = publish(context, result.status, result.message, clock)
     return result

@@ -120,7 +120,7 @@ def author(
     Both end before an error of one is raised, so that answers that are paid for reach the disk.
     """
     session = context.session
-    judging = _in_background("judge", lambda: _write_judge(context, state, state.number))
+    judging = _start_thread("judge", lambda: _write_judge(context, state, state.number))
 
     def judge_code() -> str | None:
         """Wait for the judge; None if there is none that runs."""
@@ -130,7 +130,7 @@ def author(
         judge = None if judging.exception() else judging.result()
         return judge.code if judge and judge.valid else None
 
-    rewarding = _in_background("reward", lambda: _write_reward(context, state, judge_code))
+    rewarding = _start_thread("reward", lambda: _write_reward(context, state, judge_code))
     wait([judging, rewarding])
     judge, reward = judging.result(), rewarding.result()
     assert reward is not None
@@ -143,10 +143,10 @@ def author(
     return reward, judge
 
 
-def _in_background(
+def _start_thread(
     name: str, write: Callable[[], AuthoredCode | None]
 ) -> Future[AuthoredCode | None]:
-    """Write code in a thread of its own, which does not outlive the process."""
+    """Write code in a daemon thread, and return its future."""
     future: Future[AuthoredCode | None] = Future()
 
     def run() -> None:

@@ -61,7 +61,7 @@ def plan_iteration(
         fixed |= {name for name in wanted if getattr(before, name) != getattr(usual, name)}
     base, notes = before.apply_updates({k: v for k, v in wanted.items() if k not in fixed})
     notes += [f"{name} is fixed" for name in wanted if name in fixed]
-    base, more = _with_requested(base, requested)
+    base, more = _apply_requested(base, requested)
     start = ""
     if revision is not None and revision.warm_start:
         try:
@@ -82,8 +82,10 @@ def plan_iteration(
     )
 
 
-def _with_requested(base: TrainConfig, changes: Mapping[str, Any]) -> tuple[TrainConfig, list[str]]:
-    """The configuration as the user wants it: outside of a revision's bounds, too."""
+def _apply_requested(
+    base: TrainConfig, changes: Mapping[str, Any]
+) -> tuple[TrainConfig, list[str]]:
+    """Apply the user's changes to a configuration, also beyond the bounds of a revision."""
     notes: list[str] = []
     for name, value in changes.items():
         if name not in TrainConfig.model_fields or name in {"env_id", "seed", "iteration_id"}:

@@ -203,7 +203,7 @@ def _report(view: SessionView, done: list[IterationView], result: SessionResult)
     parts = [
         _head(view, result),
         *_criteria(view, result),
-        *_iterations(view, done),
+        *_render_iterations(view, done),
         *_labels(view),
         *_places(result),
     ]
@@ -268,7 +268,7 @@ def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
         yield "\n".join(f"- {_line(text)}" for text in view.intent.assumptions)
 
 
-def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
+def _render_iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
     if not done:
         return
     yield "## Iterations"

@@ -289,7 +289,7 @@ class SessionRequest(SessionOptions):
         return self.env_id or (train.get("env_id") if isinstance(train, dict) else None)
 
 
-class RunOptions(CoreOptions):
+class TrainerOptions(CoreOptions):
     """How this process trains; a job trains on the cores that it has."""
 
     trainer: Annotated[
@@ -302,12 +302,12 @@ class RunOptions(CoreOptions):
     ] = None
 
 
-class RunRequest(SessionRequest, RunOptions):
+class RunRequest(SessionRequest, TrainerOptions):
     """A session that this process works on."""
 
     def options(self) -> dict[str, Any]:
         """The options that are given, as `loop_config` takes them."""
-        own = self.model_dump(include=set(RunOptions.model_fields), exclude_none=True)
+        own = self.model_dump(include=set(TrainerOptions.model_fields), exclude_none=True)
         return super().options() | own
 
 
@@ -402,12 +402,12 @@ def variations(base: TrainConfig, count: int) -> tuple[RunConfigEntry, ...]:
         raise field_error("configs", f"{count} is not 1 to {most}, nor a list of configurations")
     entries = [RunConfigEntry(config_id="base")]
     for name, label, factors in VARIATIONS[: count - 1]:
-        params = {field: _varied(base, field, factor) for field, factor in factors.items()}
+        params = {field: _vary_field(base, field, factor) for field, factor in factors.items()}
         entries.append(RunConfigEntry(config_id=name, label=label, params=params))
     return tuple(entries)
 
 
-def _varied(base: TrainConfig, field: str, factor: float) -> float:
+def _vary_field(base: TrainConfig, field: str, factor: float) -> float:
     value: float = getattr(base, field)
     varied = 1 - (1 - value) * factor if field == "gamma" else value * factor
     changed, _ = base.apply_updates({field: float(f"{varied:.6g}")})

@@ -269,7 +269,7 @@ class CandidateSearch:
             for candidate in candidates
             if not (pause and _waits_at(self._first_run(candidate.name), step))
         ]
-        with self.context.switch.polled():
+        with self.context.switch.suspend_interrupts():
             problems = self.trainer.train_runs(runs, self.record.path, until=step, pause=pause)
         self.context.switch.check()
         records = [self._first_run(candidate.name) for candidate in candidates]
@@ -282,7 +282,7 @@ class CandidateSearch:
             )
 
     def _judge_recorded(self, name: str, step: int) -> JudgmentResult | None:
-        """What code makes of a candidate's recorded episodes; None: there are none."""
+        """Judge a candidate's recorded episodes by code; return None if there are none."""
         run = self._first_run(name)
         reached = _last_checkpoint(run)
         if reached is None or (reached < step and run.stop.read() is None):
@@ -326,7 +326,7 @@ class CandidateSearch:
         entries += [_entry(winner, each, each.config_id) for each in more]
         runs, problems = plan_runs(entries, self.plan.seeds, self.plan.train)
         until = search.rungs[-1].step if search.rungs[-1].met else None
-        with self.context.switch.polled():
+        with self.context.switch.suspend_interrupts():
             all_runs = [(run, winner.reward.code) for run in runs]
             problems |= self.trainer.train_runs(all_runs, self.record.path, until=until)
         self.context.switch.check()

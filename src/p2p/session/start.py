@@ -8,7 +8,7 @@ from p2p.contracts import SessionConfig, utc_now
 from p2p.files import refuse_links
 from p2p.records.iteration_record import SessionRecord
 from p2p.session.agents import SessionAgents
-from p2p.session.context import SessionContext, accept, local_trainer
+from p2p.session.context import SessionContext, accept_criteria, local_trainer
 from p2p.session.loop import one_process, run_loop
 from p2p.session.request import (
     ResumeHere,
@@ -18,7 +18,7 @@ from p2p.session.request import (
     with_changes,
 )
 from p2p.session.session_id import new_session_id
-from p2p.session.stopping import StopSwitch, worked_s
+from p2p.session.stopping import StopSwitch, read_worked_seconds
 from p2p.settings import get_settings, redact, session_path
 from p2p.training.model_files.adoption import restore
 from p2p.training.model_files.store import copy_into
@@ -109,7 +109,7 @@ def open_config(
     restore(session.path, config.env_id)
     changes = changes or ResumeOptions()
     if resume and changes.max_minutes is None:
-        minutes = minutes_to_resume(config, worked_s(session))
+        minutes = minutes_to_resume(config, read_worked_seconds(session))
         changes = changes.model_copy(update={"max_minutes": minutes})
     changed = with_changes(config, changes)
     if changed != config:
@@ -123,7 +123,7 @@ def run(
     *,
     resume: bool = False,
     delivers: bool = True,
-    review_intent: Callable[[Intent], Intent] = accept,
+    review_intent: Callable[[Intent], Intent] = accept_criteria,
     trainer: TrainerFactory = local_trainer,
     switch: StopSwitch | None = None,
     **changes: Any,

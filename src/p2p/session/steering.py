@@ -120,7 +120,7 @@ def merge_feedback(
 
 
 def wants_pause(new: Mapping[int, SteeringOrder]) -> bool:
-    """Whether the last word on it is to pause."""
+    """Return whether the last of these orders on pausing asks for a pause."""
     words = [new[number].pause for number in sorted(new) if new[number].pause is not None]
     return bool(words and words[-1])
 

@@ -155,8 +155,8 @@ class StopSwitch:
     """Whether this session was asked to stop.
 
     Asked once, whatever the main thread waits for is interrupted with KeyboardInterrupt, except
-    inside of `polled`, where someone asks `cancelled`. Asked twice, the process ends on the spot
-    and takes everything with it that it has started.
+    inside of `suspend_interrupts`, where the code polls `cancelled`. Asked twice, the process ends
+    on the spot and takes everything with it that it has started.
     """
 
     def __init__(self) -> None:
@@ -183,8 +183,8 @@ class StopSwitch:
             raise SessionCancelled
 
     @contextmanager
-    def polled(self) -> Iterator[None]:
-        """Nothing in here is interrupted: it looks at `cancelled` itself, or is short."""
+    def suspend_interrupts(self) -> Iterator[None]:
+        """Raise no interrupt inside: the code polls `cancelled`, or is short."""
         self._polled += 1
         try:
             yield
@@ -201,8 +201,8 @@ class StopSwitch:
         else:
             self._asked_at = time.monotonic()
 
-    def time_is_over(self) -> None:
-        """Ask from another thread, because there is no time left."""
+    def stop_for_time(self) -> None:
+        """Stop the session from another thread, because its time is used up."""
         if self.cancelled():
             return
         self._time_is_over = True
@@ -216,7 +216,7 @@ class StopSwitch:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {s: signal.signal(s, self._hear) for s in (signal.SIGINT, signal.SIGTERM)}
+        before = {s: signal.signal(s, self._handle_signal) for s in (signal.SIGINT, signal.SIGTERM)}
         self._has_signals = True
         try:
             yield
@@ -225,7 +225,7 @@ class StopSwitch:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
         now, stopping = time.monotonic(), self._time_is_over
         self.interrupted |= not self._woken and not self._ringing
         if self._ringing and number == signal.SIGTERM:
@@ -250,8 +250,8 @@ def _wake_main_thread() -> None:
 # --- time -----------------------------------------------------------------------------------------
 
 
-def worked_s(session: SessionRecord) -> float:
-    """How long its processes have worked on a session, as its files say.
+def read_worked_seconds(session: SessionRecord) -> float:
+    """Return the seconds that processes have worked on a session, read from its files.
 
     Of a killed one, what counts is up to its last reading: a few seconds less than it took.
     """
@@ -273,7 +273,7 @@ class Clock:
     def of(cls, session: SessionRecord, config: SessionConfig) -> Clock:
         """A clock that goes on where the last process of the session has left off."""
         minutes = config.loop.max_minutes
-        return cls(worked_s(session), None if minutes is None else minutes * 60)
+        return cls(read_worked_seconds(session), None if minutes is None else minutes * 60)
 
     def seconds(self) -> float:
         now = time.monotonic() if self._paused_since is None else self._paused_since
@@ -283,8 +283,8 @@ class Clock:
         return self.limit_s is not None and self.seconds() >= self.limit_s
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Do not count the time in here."""
+    def pause(self) -> Iterator[None]:
+        """Stop the clock inside of the context."""
         self._paused_since = time.monotonic()
         try:
             yield
@@ -297,8 +297,8 @@ class Clock:
         session.clock.save(ClockReading(seconds=self.seconds()))
 
 
-def time_exhausted(session: SessionRecord, config: SessionConfig) -> TimeExhausted:
-    """What to say when the time is used up, and how to resume."""
+def make_time_exhausted(session: SessionRecord, config: SessionConfig) -> TimeExhausted:
+    """Return the error of a used-up time limit, which tells how to resume."""
     limit = config.loop.max_minutes or 0.0
     return TimeExhausted(
         f"its time of {limit:g} minute{'' if limit == 1 else 's'} is used up; "
@@ -335,7 +335,7 @@ def heartbeat(session: SessionRecord, switch: StopSwitch, clock: Clock) -> Itera
             if status is not None and status.status == "cancelled":
                 switch.ask()
             if clock.is_over():
-                switch.time_is_over()
+                switch.stop_for_time()
             if time.monotonic() - touched > HEARTBEAT_S:
                 touched = time.monotonic()
                 session.touch_heartbeat()

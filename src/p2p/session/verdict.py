@@ -104,7 +104,9 @@ def _criterion(
     """`Goes forward 1.35 of 3 m/s`, or `fell in 2 of 16 episodes (asked: never)`."""
     if criterion.event:
         rollouts = (each for rollout in judgment.rollouts for each in rollout.criteria)
-        episodes, judged = criterion.happened(each for each in rollouts if each.id == criterion.id)
+        episodes, judged = criterion.count_happened(
+            each for each in rollouts if each.id == criterion.id
+        )
         if judged:
             often = "" if criterion.target == "never" else " too often"
             text = f"{criterion.event}{often} in {episodes or 'none'} of {judged} episodes"

@@ -197,8 +197,8 @@ START_POLICY = "start_policy.safetensors"
 Arrays = dict[str, "NDArray[Any]"]
 
 
-def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Put a part's arrays under a name of their own."""
+def add_prefix(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Add a prefix to the names of a part's arrays."""
     return {f"{prefix}/{name}": array for name, array in arrays.items()}
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from p2p.config import TrainConfig, engine_of
 from p2p.contracts import Record
 from p2p.training.engines.table import is_engine
-from p2p.training.envs.registry import UnknownEnvironmentError, registered
+from p2p.training.envs.registry import UnknownEnvironmentError, find_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -324,7 +324,7 @@ def get_env_spec(env_id: str, engine: str | None = None) -> EnvSpec:
     """
     engine = engine or engine_of(env_id)
     if not is_engine(engine):
-        registered(env_id, list_env_ids())
+        find_spec(env_id, list_env_ids())
     return get_simulator(engine).read_spec(env_id)
 
 

@@ -62,7 +62,7 @@ on how many are computed at once, and a long episode may depend on the last bits
 
 
 def evaluation_seed(block: int = 0) -> int:
-    """The seed to pass to `evaluate`. Blocks share no episode: up to 2**20 episodes each."""
+    """Return the seed for `evaluate`; blocks of up to 2**20 episodes share none."""
     return (1 << 32) + block * (1 << 20)
 
 
@@ -425,7 +425,7 @@ class _Recorder:
         self._columns: dict[str, list[NDArray[Any]]] = defaultdict(list)
 
     def wants(self, step: int, last: bool) -> bool:
-        """Whether to add this step; `last`: some episode ends with it."""
+        """Return whether to record this step; `last`: an episode ends with it."""
         return last or step % self._stride == 0
 
     def add(self, steps: Sequence[int], columns: Mapping[str, NDArray[Any]]) -> None:

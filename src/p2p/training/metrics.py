@@ -73,7 +73,7 @@ class RunMetrics:
         self._tensorboard = TensorBoardWriter(folder / "tensorboard", after_step or None)
         self._problems: list[str] = []
         self._queue: queue.SimpleQueue[Scalars | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._feed, args=(remote,), daemon=True)
+        self._thread = threading.Thread(target=self._write_records, args=(remote,), daemon=True)
         if remote:
             self._thread.start()
 
@@ -96,7 +96,7 @@ class RunMetrics:
                 self._problems.append(f"a tracker did not finish within {patience_s:g} s")
         return self._problems
 
-    def _feed(self, writers: list[MetricsWriter]) -> None:
+    def _write_records(self, writers: list[MetricsWriter]) -> None:
         try:
             try:
                 while (record := self._queue.get()) is not None:

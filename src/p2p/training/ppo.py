@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from p2p.training.checkpoints import Arrays, part, prefixed
+from p2p.training.checkpoints import Arrays, add_prefix, part
 from p2p.training.compiled_update import UpdateProgram
 from p2p.training.envs.batched_env import generator_from_array, generator_to_array
 from p2p.training.policies.network import (
@@ -135,8 +135,8 @@ class PPOLearner:
         environments = self.loop.save_environments()
         learner = {name: np.array(x) for name, x in self.learner._asdict().items()}
         return {
-            **prefixed("learner", learner),
-            **prefixed("collector", self.collector.state()),
+            **add_prefix("learner", learner),
+            **add_prefix("collector", self.collector.state()),
             **environments,
             "rng": generator_to_array(self.rng),
         }

@@ -283,11 +283,11 @@ _MOST_CHARACTERS = 20_000
 def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     """Check `payload["code"]`; send findings, and a result if the reward ran through."""
 
-    def tell(kind: str, body: object) -> None:
+    def send_message(kind: str, body: object) -> None:
         send(json.dumps({"type": kind, "body": body}).encode())
 
     def find(finding: CheckFinding) -> None:
-        tell("finding", finding.model_dump())
+        send_message("finding", finding.model_dump())
 
     try:
         config = TrainConfig.model_validate(payload["config"])
@@ -300,7 +300,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
             else _error("environment", text)
         )
         return
-    tell("ready", None)
+    send_message("ready", None)
     # Where a reward hangs, the line it hangs in is printed shortly before it is killed.
     faulthandler.dump_traceback_later(0.8 * payload["seconds"], file=sys.stderr)
     printed = PrintCounter()
@@ -313,7 +313,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         else:
             for finding in findings:
                 find(finding)
-            tell("result", result.model_dump())
+            send_message("result", result.model_dump())
     faulthandler.cancel_dump_traceback_later()
     if printed.count:
         text = f"it prints ({printed.count} characters, first {printed.head[:60]!r}). Printing at "
@@ -456,7 +456,7 @@ _error, _warning, _info = (
 
 def _describe_error(error: RewardError) -> CheckFinding:
     term = None if error.term is None else error.term[:200]
-    return _error(_kind(error), _with_traceback(error), line=error.line, term=term)
+    return _error(_kind(error), _format_error(error), line=error.line, term=term)
 
 
 def _microseconds(runner: RewardRunner, transition: Transition | None) -> float:
@@ -486,5 +486,5 @@ def _kind(error: RewardError) -> str:
     return "returns" if finite else "not_finite"
 
 
-def _with_traceback(error: RewardError) -> str:
+def _format_error(error: RewardError) -> str:
     return f"{error}\n{error.traceback}".strip() if error.traceback else str(error)

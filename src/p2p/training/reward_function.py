@@ -87,7 +87,7 @@ class RewardFunction(ABC):
         return inspect.cleandoc(type(self).__doc__ or "")
 
     def failed(self, obs: Any, action: Any, next_obs: Any, info: Any) -> Any:  # noqa: ARG002
-        """Whether training is to end the episode here: True or False, or one of them for each row.
+        """Return whether training ends the episode here: a boolean, or one for each row.
 
         The step is rewarded, and nothing after it is expected. Evaluation and judging go on.
         """

@@ -117,7 +117,7 @@ class CheckedReward:
         info: Mapping[str, Any],
         start: bool | Rows,
     ) -> Rows:
-        """Where training ends the episode: (N,) for a batch, () for one transition."""
+        """Return where training ends the episode: (N,) for a batch, () for one transition."""
         shape = np.shape(action)[:-1]
         try:
             answer = self.reward.failed(
@@ -276,20 +276,22 @@ def gather_batch(total: Any, terms: Mapping[str, Any], names: tuple[str, ...], n
             else:
                 values[i] = _as_numbers(value, names[i - 1] if i else TOTAL, n)
     except KeyError:
-        raise _other_names(terms, names) from None
+        raise _make_names_error(terms, names) from None
     if len(terms) != len(names):
-        raise _other_names(terms, names)
+        raise _make_names_error(terms, names)
     if not np.isfinite(values).all():
         bad = np.argwhere(~np.isfinite(values))
         line, row = bad[-1]  # a term rather than the total that it spoilt
-        raise _not_finite(names[line - 1] if line else TOTAL, float(values[line, row]), int(row))
+        raise _make_nonfinite_error(
+            names[line - 1] if line else TOTAL, float(values[line, row]), int(row)
+        )
     return values
 
 
 def gather_single(total: Any, terms: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
     """Total and terms of one transition, as floats; all finite."""
     if len(terms) != len(names):
-        raise _other_names(terms, names)
+        raise _make_names_error(terms, names)
     values = []
     try:
         for i, value in enumerate((total, *[terms[name] for name in names])):
@@ -301,10 +303,10 @@ def gather_single(total: Any, terms: Mapping[str, Any], names: tuple[str, ...]) 
             )
             values.append(number)
     except KeyError:
-        raise _other_names(terms, names) from None
+        raise _make_names_error(terms, names) from None
     if not all(map(math.isfinite, values)):
         line = max(i for i, number in enumerate(values) if not math.isfinite(number))
-        raise _not_finite(names[line - 1] if line else TOTAL, values[line], None)
+        raise _make_nonfinite_error(names[line - 1] if line else TOTAL, values[line], None)
     return values
 
 
@@ -335,11 +337,11 @@ def as_rows(answer: object, shape: tuple[int, ...]) -> Rows:
     return np.broadcast_to(array, shape)
 
 
-def _not_finite(term: str, value: float, row: int | None) -> BadReturn:
+def _make_nonfinite_error(term: str, value: float, row: int | None) -> BadReturn:
     return BadReturn(f"{_label(term)} is {value}", term=term, value=value, row=row)
 
 
-def _other_names(terms: Mapping[str, Any], names: tuple[str, ...]) -> BadReturn:
+def _make_names_error(terms: Mapping[str, Any], names: tuple[str, ...]) -> BadReturn:
     gone = [name for name in names if name not in terms]
     new = [name for name in terms if name not in names]
     changes = [f"{', '.join(gone)} missing"] if gone else []
@@ -451,23 +453,23 @@ class RewardRunner:
         """Rewards (N,) and terms {name: (N,)}; raises RewardError."""
         began = time.perf_counter()
         if self.batched:
-            values = self._calls[0].batch(self._with_side_info(transition))
+            values = self._calls[0].batch(self._add_side_info(transition))
         else:
-            values = self._each(transition)
+            values = self._call_rows(transition)
         self.seconds += time.perf_counter() - began
         return values[0], dict(zip(self.term_names, values[1:], strict=True))
 
     def failed(self, transition: Transition) -> Rows:
-        """Where the reward ends the episode, (N,); call it after the step was rewarded."""
+        """Return where the reward ends the episode, (N,); call it after the step's reward."""
         if self.batched:
-            failed = self._calls[0].failed(*self._with_side_info(transition))
+            failed = self._calls[0].failed(*self._add_side_info(transition))
         else:
             rows = zip(self._calls, self._rows(transition), strict=True)
             failed = np.array([call.failed(*row) for call, row in rows])
         self.failures += int(np.count_nonzero(failed))
         return failed
 
-    def _with_side_info(self, transition: Transition) -> Transition:
+    def _add_side_info(self, transition: Transition) -> Transition:
         if self._side_info is None:
             return transition
         return transition._replace(info={**transition.info, **self._side_info.side_info()})
@@ -481,7 +483,7 @@ class RewardRunner:
                 row_info.update(self._side_info.row_side_info(i))
             yield obs[i], action[i], next_obs[i], row_info, start
 
-    def _each(self, transition: Transition) -> Floats:
+    def _call_rows(self, transition: Transition) -> Floats:
         rows = []
         for call, row in zip(self._calls, self._rows(transition), strict=True):
             if call.names is None:
@@ -492,7 +494,7 @@ class RewardRunner:
     def block(self, steps: Sequence[Transition]) -> Rewards:
         """Rewards (K, N) and terms {name: (K, N)}; raises RewardError, at the step to blame."""
         if self.block_steps == 1 or len(steps) == 1:
-            return self._one_by_one(steps)
+            return self._run_steps(steps)
         began = time.perf_counter()
         try:
             block = self._all_at_once(steps)
@@ -503,14 +505,14 @@ class RewardRunner:
             self._calls[0].step += len(steps)
             return block
         # The first block; or one that failed, whose steps now show which of them is to blame.
-        single = self._one_by_one(steps)
+        single = self._run_steps(steps)
         if block is not None and not _difference(_flatten(single), _flatten(block), {}, 0):
             self._compared = True
             return block
         self.block_steps = 1
         return single
 
-    def _one_by_one(self, steps: Sequence[Transition]) -> Rewards:
+    def _run_steps(self, steps: Sequence[Transition]) -> Rewards:
         rewards = [self(step) for step in steps]
         if len(rewards) == 1:
             total, terms = rewards[0]
@@ -577,7 +579,7 @@ def decide_batched(
     engine: str = "mujoco",
     name: str = DEFAULT_NAME,
 ) -> tuple[bool, str]:
-    """Whether a batch may be given to the reward at once, and if not, why.
+    """Decide whether the reward may be called with batches, and if not, why.
 
     Real transitions through several episodes are rewarded both ways, each with objects of its own,
     and compared. `env` is reset and stepped for it. Raises RewardError for a reward that fails on

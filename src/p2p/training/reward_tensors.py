@@ -116,7 +116,7 @@ class TensorReward:
         """
         inputs = transition.clone()
         state: dict[str, Any] = getattr(self._reward, "__dict__", {})
-        kept = {name: _own(v.tensor) for name, v in state.items() if _is_array(v)}
+        kept = {name: _copy_tensor(v.tensor) for name, v in state.items() if _is_array(v)}
         state.update(kept)
         before = dict(state)
         mode = torch.cuda.get_sync_debug_mode()
@@ -143,9 +143,9 @@ class TensorReward:
 
     def _eager(self, transition: TensorTransition) -> TensorRewards:
         obs, action, next_obs, self._info, start = transition
-        known = {name: _own(value) for name, value in self._info.items() if "." not in name}
-        known |= {EPISODE_START: _own(start), "mj_model": self._env.model, DATA: self._data}
-        step = _own(obs), _own(action), _own(next_obs), known
+        known = {name: _copy_tensor(value) for name, value in self._info.items() if "." not in name}
+        known |= {EPISODE_START: _copy_tensor(start), "mj_model": self._env.model, DATA: self._data}
+        step = _copy_tensor(obs), _copy_tensor(action), _copy_tensor(next_obs), known
         total, terms = unpack(self._reward.compute(*step))
         rows = {name: _rows(value, start) for name, value in terms.items()}
         failed = torch.zeros_like(start)
@@ -157,16 +157,16 @@ class TensorReward:
         key = f"{DATA}.{name}"
         if key not in self._info:
             self._env.read_fields.add(name)  # from now on it stands in the info
-            return _own(self._env.field_tensor(name))
-        return _own(self._info[key])
+            return _copy_tensor(self._env.field_tensor(name))
+        return _copy_tensor(self._info[key])
 
 
 def _is_array(value: object) -> bool:
     return isinstance(value, tensor_numpy.ndarray)
 
 
-def _own(tensor: torch.Tensor) -> Any:
-    """A copy: a reward must not change what the policy learns from."""
+def _copy_tensor(tensor: torch.Tensor) -> Any:
+    """Copy a tensor, because a reward must not change what the policy learns from."""
     return tensor_numpy.asarray(tensor.clone())
 
 

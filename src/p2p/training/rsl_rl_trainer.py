@@ -22,7 +22,7 @@ from rsl_rl.models import MLPModel
 from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 
-from p2p.training.checkpoints import Arrays, part, prefixed
+from p2p.training.checkpoints import Arrays, add_prefix, part
 from p2p.training.engines.engine_env import EngineEnv, Groups, Reached
 from p2p.training.policies.network import explained_variance, gaussian_shift
 from p2p.training.policies.policy import Policy
@@ -252,7 +252,7 @@ class RslRlLearner:
             "scale": self.scale.state(),
             "learning_rate": np.array([algorithm.learning_rate]),
         }
-        return prefixed("learner", arrays)
+        return add_prefix("learner", arrays)
 
     def _load(self, arrays: Arrays) -> None:
         algorithm = self.algorithm

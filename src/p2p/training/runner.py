@@ -233,7 +233,7 @@ def _run(run: _Run) -> TrainSummary:
 
 
 def _draw_selected(record: IterationRecord, summary: TrainSummary, step: int) -> TrainSummary:
-    """Draw the selected checkpoint's median episode; where that fails, the summary says so."""
+    """Draw the selected checkpoint's median episode; note a failure in the summary."""
     from p2p.training.video.rendering import VideoError, draw_video
 
     try:
@@ -347,7 +347,7 @@ class _Run:
                 self._prepare_sandbox(),
                 read=read,
                 on_message=take,
-                on_tick=self._look_around,
+                on_tick=self._check_stop,
             ).wait()
         except _TrainingStopped:
             return None
@@ -396,8 +396,8 @@ class _Run:
             raise TrainingCancelled
         self.record.touch_heartbeat()
 
-    def _look_around(self) -> None:
-        """Beat, and end the training where it was asked to and has published what is to stand."""
+    def _check_stop(self) -> None:
+        """Beat, and end the training if a stop is requested and its checkpoint is published."""
         self._beat()
         if self.started is not None and self._stop_step() in checkpoint_steps(self.record):
             raise _TrainingStopped

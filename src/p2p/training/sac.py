@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 
 from p2p.config import ConfigurationError
-from p2p.training.checkpoints import Arrays, ResumeError, part, prefixed
+from p2p.training.checkpoints import Arrays, ResumeError, add_prefix, part
 from p2p.training.envs.batched_env import generator_from_array, generator_to_array
 from p2p.training.policies.network import NetworkShape, Tensors
 from p2p.training.policies.normalization import ObservationNormalizer
@@ -207,9 +207,9 @@ class SACLearner:
     def state(self) -> Arrays:
         environments = self.loop.save_environments()
         return {
-            **prefixed("learner", flat_state(self.learner)),
-            **prefixed("replay", self.replay.state()),
-            **prefixed("observations", self.observations.statistics.state_dict()),
+            **add_prefix("learner", flat_state(self.learner)),
+            **add_prefix("replay", self.replay.state()),
+            **add_prefix("observations", self.observations.statistics.state_dict()),
             **self.stepper.state(),
             "counts": np.array([self.reward_square, self.taken, self.owed]),
             **environments,

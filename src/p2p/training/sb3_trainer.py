@@ -17,7 +17,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecNormalize
 
 from p2p.training import torch_states
-from p2p.training.checkpoints import Arrays, part, prefixed
+from p2p.training.checkpoints import Arrays, add_prefix, part
 from p2p.training.engines.table import is_engine
 from p2p.training.env import IsaacLabRewardVecWrapper, RewardedVecEnv
 from p2p.training.envs.batched_env import row_seeds
@@ -94,7 +94,7 @@ class SB3Learner:
         }
         for name, moments in self._statistics().items():
             parts[name] = {f: np.array(getattr(moments, f)) for f in ("mean", "var", "count")}
-        arrays = [prefixed(f"learner/{name}", each) for name, each in parts.items()]
+        arrays = [add_prefix(f"learner/{name}", each) for name, each in parts.items()]
         return {name: array for each in arrays for name, array in each.items()}
 
     def _load(self, arrays: Arrays) -> None:

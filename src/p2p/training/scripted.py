@@ -124,7 +124,7 @@ def sweeps(robot: Robot, *, of_root: bool = False) -> tuple[Sweep, ...]:
     ]
     if of_root:
         return tuple(found)
-    if _actuated(robot):
+    if _find_driven_hinges(robot):
         name = "swinging all joints, from not at all to 0.6 rad"
         found.append(_sweep(name, 0, 0.6, lambda angle: Motion(swing=angle)))
     for joint in _swept_joints(robot)[:MOST_JOINTS]:
@@ -199,7 +199,7 @@ def _fold(robot: Robot) -> dict[int, float]:
     pose = robot.qpos.copy()
     places: dict[int, float] = {}
     for _ in range(2):  # what one joint does depends on the others
-        for joint in _actuated(robot):
+        for joint in _find_driven_hinges(robot):
             place, (low, high) = int(robot.model.jnt_qposadr[joint]), _range(robot, joint)
             values = [float(pose[place]), low, (low + high) / 2, high]
             tries = np.tile(pose, (len(values), 1))
@@ -257,8 +257,8 @@ class _Root:
             mujoco.mju_mulQuat(pose[place : place + 4], turned, own)
 
 
-def _actuated(robot: Robot) -> list[int]:
-    """The hinges that are driven."""
+def _find_driven_hinges(robot: Robot) -> list[int]:
+    """Return the hinges that have actuators."""
     model = robot.model
     driven = (
         int(model.actuator_trnid[i, 0])
@@ -313,7 +313,7 @@ def _move_joints(path: F64, motion: Motion, robot: Robot, t: F64) -> None:
         path[:, place] = value
     wave = np.sin(2 * np.pi * SWINGS_PER_SECOND * t)
     shaking = np.where(np.arange(len(t)) % 2, motion.shake, -motion.shake)
-    for joint in _actuated(robot):
+    for joint in _find_driven_hinges(robot):
         place = int(robot.model.jnt_qposadr[joint])
         if motion.stops:
             path[:, place] = np.where(wave >= 0, *_range(robot, joint))
@@ -362,8 +362,8 @@ class ScriptedEnv(GymVecEnv):
             self._motions = (*batch, *(Motion(),) * (POINTS - len(batch)))
             yield len(batch)
 
-    def screened(self, asked: tuple[str, int]) -> dict[str, Motion]:
-        """A point of a sweep, by its name and place, as "" and the ways to cheat at it."""
+    def make_screened_motions(self, asked: tuple[str, int]) -> dict[str, Motion]:
+        """Return a point of a sweep under "", and the ways to cheat at it under their names."""
         points = {sweep.name: sweep.motions for sweep in sweeps(self.robot, of_root=True)}
         motion = points[asked[0]][asked[1]]
         return {"": motion, **cheats(self.robot, motion)}
@@ -453,7 +453,7 @@ def _named_batches(env: ScriptedEnv, asked: Mapping[str, Any]) -> Iterator[list[
             yield [sweep.name] * POINTS
         return
     name, place = asked["motion"]
-    motions = env.screened((name, place))
+    motions = env.make_screened_motions((name, place))
     names = iter(motions)
     for count in env.each_batch([*motions.values()]):
         yield [next(names) for _ in range(count)]

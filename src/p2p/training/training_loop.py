@@ -34,11 +34,11 @@ from p2p.training.checkpoints import (
     START_POLICY,
     Arrays,
     ResumeError,
+    add_prefix,
     identity_of,
     is_state_of,
     load_state,
     part,
-    prefixed,
     save_state,
 )
 from p2p.training.engines.table import is_engine
@@ -295,7 +295,7 @@ class TrainingLoop:
         return planned if until is None else min(planned, -(-until // self.config.batch_size))
 
     def restart_seed(self) -> int:
-        """Where environments start again now: where neither they nor others were."""
+        """Return a seed for restarted environments that no earlier start had."""
         if not self.iteration:
             return self.config.seed
         sequence = np.random.SeedSequence([self.config.seed, self.iteration])
@@ -408,7 +408,7 @@ class TrainingLoop:
         """
         if not self.reward.stateful:
             try:
-                return prefixed("environments", self.env.state_dict())
+                return add_prefix("environments", self.env.state_dict())
             except NotImplementedError:
                 pass
         self.reward.restart()
@@ -440,7 +440,7 @@ class TrainingLoop:
             "seeding": self._seeding,
         }
         file = save_state(
-            self.ctx.folder, self.step, {**arrays, **prefixed("episodes", episodes)}, meta
+            self.ctx.folder, self.step, {**arrays, **add_prefix("episodes", episodes)}, meta
         )
         self.ctx.send(StateSaved(global_step=self.step, file=file))
 

@@ -120,8 +120,8 @@ class RecordedEpisode:
         joined = {n: np.concatenate([each[n] for each in arrays]) for n in arrays[0]}
         return cls.from_arrays({**joined, NAMES_KEY: arrays[0][NAMES_KEY]})
 
-    def without_rewards(self) -> Self:
-        """What happened, without what anybody pays for it: this is what judges read."""
+    def drop_rewards(self) -> Self:
+        """Return the episode without its rewards, as judges read it."""
         columns = {name: c for name, c in self.columns.items() if not is_reward(name)}
         return type(self)(columns=columns, reward_terms={})
 

@@ -38,7 +38,7 @@ from p2p.training.envs.batched_env import (
 from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.envs.kernel import EpisodeStarts
 from p2p.training.envs.mujoco_kernels import find_kernel
-from p2p.training.envs.registry import UnknownEnvironmentError, make_single, registered
+from p2p.training.envs.registry import UnknownEnvironmentError, find_spec, make_single
 from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def is_fast(env_id: str) -> bool:
 
 def why_slow(env_id: str) -> str:
     """Why an environment is stepped in Python; empty: it is not."""
-    kernel = find_kernel(registered(env_id))
+    kernel = find_kernel(find_spec(env_id))
     return kernel if isinstance(kernel, str) else ""
 
 
@@ -98,7 +98,7 @@ class MujocoVecEnv:
 
     def __init__(self, options: EnvOptions, num_envs: int) -> None:
         env_id, num_threads = options.env_id, options.num_threads or len(os.sched_getaffinity(0))
-        kernel = find_kernel(registered(env_id))
+        kernel = find_kernel(find_spec(env_id))
         if isinstance(kernel, str):
             reason = f"{env_id} has no batched form, for {kernel}; use GymVecEnv (backend 'gym')"
             raise ValueError(reason)  # noqa: TRY004 - of the environment, not of an argument

@@ -42,7 +42,7 @@ ATTENTION = "unstable_packed"
 
 
 @dataclass(frozen=True)
-class Run:
+class SequenceRun:
     """Neighbouring sequences of the same length."""
 
     start: int
@@ -54,7 +54,7 @@ class Run:
 class PackedLayout:
     """The places of sequences in a row."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[SequenceRun, ...]
     ends: Tensor
     """0 and the end of each sequence, on the device: what the kernel for a GPU asks for."""
     longest: int
@@ -86,7 +86,7 @@ def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> PackedRow:
     runs, start = [], 0
     for length, same in groupby(lengths):
         count = sum(1 for _ in same)
-        runs.append(Run(start, count, length))
+        runs.append(SequenceRun(start, count, length))
         start += count * length
     flat = [token for tokens in sequences for token in tokens]
     positions = torch.cat([torch.arange(run.length).repeat(run.count) for run in runs])
@@ -173,7 +173,7 @@ def packed_attention(
     grouped = query.shape[1] != key.shape[1]
     half = query.dtype in (torch.float16, torch.bfloat16)
     if query.is_cuda and half and not dropout and not window:
-        return _by_kernel(query, key, value, packed_layout, scaling), None
+        return _run_kernel(query, key, value, packed_layout, scaling), None
     parts = []
     # Split, not sliced: the gradient of many slices is as many tensors as long as the row.
     sizes = [run.count * run.length for run in packed_layout.runs]
@@ -194,7 +194,7 @@ def packed_attention(
     return torch.cat(parts)[None], None
 
 
-def _batch(states: Tensor, run: Run) -> Tensor:
+def _batch(states: Tensor, run: SequenceRun) -> Tensor:
     """Return a run's states, (heads, tokens, size), as (count, heads, length, size): a view."""
     heads, _, size = states.shape
     return states.view(heads, run.count, run.length, size).transpose(0, 1)
@@ -206,7 +206,7 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
     return (back >= 0) & (back < window)
 
 
-def _by_kernel(
+def _run_kernel(
     query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, scaling: float | None
 ) -> Tensor:
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
@@ -224,13 +224,13 @@ def skip_unasked(trunk: Any) -> bool:
         return False
     last = layers[-1]
     last.mlp.asked = None
-    last.register_forward_pre_hook(_note_asked, with_kwargs=True)
+    last.register_forward_pre_hook(_store_asked, with_kwargs=True)
     last.mlp.register_forward_pre_hook(_take)
-    last.mlp.register_forward_hook(_put_back)
+    last.mlp.register_forward_hook(_restore_places)
     return True
 
 
-def _note_asked(layer: Any, args: Any, kwargs: dict[str, Any]) -> None:
+def _store_asked(layer: Any, args: Any, kwargs: dict[str, Any]) -> None:
     del args
     layout = kwargs.get("packed_layout")
     layer.mlp.asked = None if layout is None else layout.asked
@@ -243,7 +243,7 @@ def _take(mlp: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return (args[0][:, mlp.asked], *args[1:])
 
 
-def _put_back(mlp: Any, args: Any, out: Tensor) -> Tensor | None:
+def _restore_places(mlp: Any, args: Any, out: Tensor) -> Tensor | None:
     del args
     if mlp.asked is None:
         return None

@@ -177,7 +177,7 @@ class DecodingRow:
     def __post_init__(self) -> None:
         self.random = random.Random(self.sampling.seed)
 
-    def when_answered(self, _: Any) -> None:
+    def mark_answered(self, _: Any) -> None:
         self.left = True
 
     @property
@@ -205,7 +205,7 @@ class Decoder:
         self._cache = SlotCache(max_rows)
         self._mixture = AdapterMixture()
         self._replay = (
-            GraphReplay(self._one_each, self._mixture, max_rows, self.device)
+            GraphReplay(self._decode_step, self._mixture, max_rows, self.device)
             if self.device.type == "cuda"
             else None
         )
@@ -308,10 +308,10 @@ class Decoder:
         inputs = torch.tensor([tokens, positions, range(n)]).to(self.device)
         reach = max(positions) + 1
         if self._replay is None:
-            return self._one_each(inputs, reach)
+            return self._decode_step(inputs, reach)
         return self._replay.step(inputs, round_up_size(reach, FEWEST_COLUMNS))[: len(rows)]
 
-    def _one_each(self, inputs: Tensor, reach: int) -> Tensor:
+    def _decode_step(self, inputs: Tensor, reach: int) -> Tensor:
         return self._run(inputs, [], reach, 0)
 
     def _run(

@@ -120,7 +120,7 @@ class PagedDecoder:
         """
         launched, self._launched = self._launched, []
         self._hold_adapters(joining)
-        going = [seat for seat in self._seats if self._goes_on(seat)]
+        going = [seat for seat in self._seats if self._continues(seat)]
         if going:
             self._launch(going)
         if joining:
@@ -139,7 +139,7 @@ class PagedDecoder:
     # --- one token of each row ------------------------------------------------------------------
 
     @staticmethod
-    def _goes_on(seat: _Seat) -> bool:
+    def _continues(seat: _Seat) -> bool:
         return seat.asked < seat.row.max_tokens and not seat.row.done
 
     def _launch(self, seats: list[_Seat]) -> None:

@@ -245,7 +245,7 @@ class TransformersEngine:
         """Step until there is nothing to do; the next request starts it again."""
         try:
             while (self._queue or self._running) and not self._closed:
-                joining = self._admit() if self._are_gathered() else {}
+                joining = self._admit() if self._should_join() else {}
                 if self.device.type == "cpu":
                     done = self._step(joining)
                 else:
@@ -265,7 +265,7 @@ class TransformersEngine:
         if self.device.type != "cpu":  # a learner may want the GPU's memory now
             self._forget_rows()
 
-    def _are_gathered(self) -> bool:
+    def _should_join(self) -> bool:
         """Return whether queued requests should join now."""
         if self.device.type == "cpu" or len(self._queue) >= len(self._running) / 4:
             return True
@@ -298,7 +298,7 @@ class TransformersEngine:
             row = DecodingRow(
                 request.prompt, request.sampling, limit, policy.adapter, (request, policy)
             )
-            request.answer.add_done_callback(row.when_answered)
+            request.answer.add_done_callback(row.mark_answered)
             joining.setdefault(policy.decoder, []).append(row)
             self._running.add(row)
             room, tokens = room - 1, tokens + len(request.prompt)

@@ -245,7 +245,7 @@ class VLLMEngine:
         from vllm.exceptions import VLLMError
         from vllm.inputs import tokens_input
 
-        self._be_alive()
+        self._check_alive()
         if not self._greeted:
             await self._call(self._llm.get_supported_tasks())  # vLLM asks once, and would wait
             self._greeted = True
@@ -271,7 +271,7 @@ class VLLMEngine:
             self._requests.discard(request_id)
             self._running -= bool(seen)
         if answer is None or answer.finish_reason not in ("stop", "length"):
-            self._be_alive()
+            self._check_alive()
             raise EngineError(f"vLLM ended a request: {answer and answer.finish_reason}")
         if not all(map(math.isfinite, answer.logprobs.logprobs)):
             raise EngineError("vLLM: the model gave probabilities that are not finite numbers")
@@ -284,7 +284,7 @@ class VLLMEngine:
         )
 
     async def _load(self, adapter: LoadedAdapter) -> None:
-        self._be_alive()
+        self._check_alive()
         # vLLM would serve what fits of it, and let what is not finite spread to other requests.
         await asyncio.to_thread(check_adapter, adapter.folder, self._shape)
         try:
@@ -297,14 +297,14 @@ class VLLMEngine:
         task = asyncio.ensure_future(question)
         try:
             while not (await asyncio.wait({task}, timeout=_ALIVE_EVERY))[0]:
-                self._be_alive()
+                self._check_alive()
         finally:
             task.cancel()
         if (error := task.exception()) is not None:
-            self._be_alive()
+            self._check_alive()
             raise EngineError(str(error)) from error
 
-    def _be_alive(self) -> None:
+    def _check_alive(self) -> None:
         if self._closed:
             raise EngineError("vLLM: the engine is closed")
         if self._llm.errored:

@@ -165,7 +165,7 @@ class GameRunner:
         self.last_move_invalid = is_fatal or getattr(state, "error_count", 0) > taken_back
         if done:
             self._finish()
-        elif is_fatal and self._goes_on_with(seat):
+        elif is_fatal and self._asks_player(seat):
             self._forfeit(seat)
         return self.done
 
@@ -183,7 +183,7 @@ class GameRunner:
         except GameError:  # some draw only for a given player
             return ""
 
-    def _goes_on_with(self, seat: int) -> bool:
+    def _asks_player(self, seat: int) -> bool:
         """Return whether a game still asks a player who should be out.
 
         Some games forget to end on an invalid move and would ask the same player for ever.

@@ -209,7 +209,7 @@ class StandardLearner:
         self._checked = False
         self._updating = False
         self._ckpt_root = _choose_checkpoint_root(ckpt_root, tracker)
-        with self._fixed_seed():
+        with self._seed_generators():
             self.model, self.tokenizer = load_policy(
                 model_name, self.device, choose_dtype(dtype, self.device), lora_cfg or {},
                 initial_lora_path, full_parameters=full_parameters, base=base,
@@ -309,7 +309,7 @@ class StandardLearner:
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
         self._updating = True  # and stays so if it fails half-way
-        with self._fixed_seed():
+        with self._seed_generators():
             seen = self._optimise(steps)
         self._updating = False
         self._step += 1
@@ -503,7 +503,7 @@ class StandardLearner:
         return self.seed * 1_000_003 + self._step
 
     @contextmanager
-    def _fixed_seed(self) -> Iterator[None]:
+    def _seed_generators(self) -> Iterator[None]:
         """Seed random numbers by seed and step alone, so that no generator has to be saved."""
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):

@@ -324,7 +324,7 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
     if name in algorithms.ALGORITHMS:
         kind = getattr(algorithms, name)
     elif ":" in name:
-        kind = _load_own(name, "learner.algorithm")
+        kind = _load_part(name, "learner.algorithm")
     else:
         known = ", ".join(algorithms.ALGORITHMS)
         raise ConfigError(
@@ -350,7 +350,7 @@ def make_transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
     instances = []
     for transform in named:
         if ":" in transform.type:
-            kind = _load_own(transform.type, field)
+            kind = _load_part(transform.type, field)
         else:
             kind = getattr(reward_transformations, transform.type, None)
             if kind is None or transform.type.startswith("Compose"):
@@ -368,7 +368,7 @@ def make_transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
     return instances
 
 
-def _load_own(name: str, field: str) -> Any:
+def _load_part(name: str, field: str) -> Any:
     try:
         return load_part(name)
     except ValueError as error:

@@ -191,7 +191,7 @@ class _Run:
     saved_at: float = field(default_factory=time.monotonic)
 
     async def update(self, collecting: asyncio.Task[dict[str, int]]) -> None:
-        update = self._by_learner(self.parts.learner.next_update)
+        update = self._run_in_learner(self.parts.learner.next_update)
         # A run that is interrupted here does not await it: retrieve its error, or asyncio logs it.
         update.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         while not update.done():
@@ -208,7 +208,9 @@ class _Run:
 
     async def save_what_is_left(self) -> None:
         """Save the state of an ending run, including an update that was in progress."""
-        step = await self._by_learner(self.parts.learner.whole_step)  # its turn comes after that
+        step = await self._run_in_learner(
+            self.parts.learner.whole_step
+        )  # its turn comes after that
         if self.saved_step is None or step is None or step <= self.saved_step:
             return
         self.step = step
@@ -222,7 +224,7 @@ class _Run:
         parts.tracker.flush()
         retired = retire(parts, self.config)
         with self.folder.new_state(self.step, self.config.keep_states) as state:
-            await self._by_learner(parts.learner.save_state, state / LEARNER)
+            await self._run_in_learner(parts.learner.save_state, state / LEARNER)
             write_json_states(state, parts)
         parts.learner.remove_checkpoints(retired)
         self.saved_step, self.saved_at = self.step, time.monotonic()
@@ -233,7 +235,7 @@ class _Run:
         )
         self.report(Progress(phase, self.step, self.config.updates, self.learned, evaluations))
 
-    def _by_learner(self, job: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def _run_in_learner(self, job: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self.thread, job, *args)
 
 

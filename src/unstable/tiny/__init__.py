@@ -161,18 +161,18 @@ def make_tiny(
         raise FileExistsError(f"{folder} exists: name a new folder for the model")
     if not games:
         raise ValueError("games is empty: name at least one game to warm the model up on")
-    played = dict(_with_players(game) for game in games)
+    played = dict(_resolve_players(game) for game in games)
     report = progress or (lambda _: None)
     plan = warm_up or WarmUp()
     with new_folder(folder, replace=False) as staged:
-        with _one_thread():
+        with _limit_threads():
             illegal = _make(staged, played, seed, report, plan)
         card = write_model_card(list(played), seed, plan.games, plan.steps, illegal)
         (staged / "README.md").write_text(card, encoding="utf-8")
     return folder
 
 
-def _with_players(game: str | GameForPlayers) -> GameForPlayers:
+def _resolve_players(game: str | GameForPlayers) -> GameForPlayers:
     if not isinstance(game, str):
         return game
     compact_view(game)  # says which games there are, if it is none of them
@@ -270,7 +270,7 @@ def _measure_illegal_share(
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _limit_threads() -> Iterator[None]:
     """Use one thread: small networks are slower on several, and sum in another order."""
     import torch
 

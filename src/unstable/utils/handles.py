@@ -149,12 +149,12 @@ async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
     future: Future[T] = Future()
     _CALLS.put((future, function, args))
     if not _IDLE.acquire(blocking=False):
-        threading.Thread(target=_work, name="call", daemon=True).start()
+        threading.Thread(target=_run_calls, name="call", daemon=True).start()
     wait([future], QUICK_SECONDS)
     return future.result() if future.done() else await asyncio.wrap_future(future)
 
 
-def _work() -> None:
+def _run_calls() -> None:
     while True:
         future, function, args = _CALLS.get()
         if future.set_running_or_notify_cancel():

@@ -24,6 +24,8 @@ def goals_of(prompt: str) -> list[list[tuple[str, str, str]]]:
 def test_then_separates_what_comes_after() -> None:
     assert goals_of("run forward, then stop") == [[("run", "forward", "")], [("stop", "", "")]]
     assert len(parse("crouch; jump and finally lie down").parts) == 3
+    first, _ = parse("run forward, then stop after ten seconds").parts
+    assert first[0].lasts == Amount(10.0, "s")
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,8 @@ def test_then_separates_what_comes_after() -> None:
         ("do a quarter turn", Amount(pi / 2, "rad")),
         ("make a U-turn", Amount(pi, "rad")),
         ("spin twice", Amount(2.0, "times")),
+        ("make a full turn every five seconds", Amount(0.2, "times/s")),
+        ("hop once every 2 seconds", Amount(0.5, "times/s")),
     ],
 )
 def test_a_stated_number_belongs_to_its_motion(text: str, amount: Amount) -> None:

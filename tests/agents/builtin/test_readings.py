@@ -91,3 +91,17 @@ def test_a_bound_on_a_speed_is_no_target(
         assert (middle - goes.threshold, middle + goes.threshold) == pytest.approx(
             (slowest, fastest)
         )
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt", "near"),
+    [
+        ("Reacher-v5", "reach the target within 1 cm", 0.01),
+        ("Pusher-v5", "push the object to within 5 cm of the goal", 0.05),
+    ],
+)
+def test_how_near_is_said_is_asked_for(env_id: str, prompt: str, near: float) -> None:
+    proposal = propose(env_id, prompt)
+    assert not proposal.unused_words
+    (task,) = (c for c in proposal.criteria if c.measure.endswith("at the end"))
+    assert task.threshold == near

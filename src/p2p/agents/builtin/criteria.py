@@ -340,7 +340,8 @@ _TURNING = Slots(
 _TUMBLING = Slots(_TRAVEL.directions | _TURNING.directions, units=frozenset({"times"}))
 _JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m", "times", "times/s"}))
 _HOPPING = Slots(frozenset({"up", "down"}), frozenset({"fast", "slow"}), _JUMPING.units)
-_REACHING = Slots(frozenset({"target", "away"}), frozenset({"fast"}))
+_TOUCHING = Slots(frozenset({"target", "away"}), frozenset({"fast"}))
+_REACHING = replace(_TOUCHING, units=frozenset({"m"}))
 SLOTS: Mapping[str, Slots] = {
     **dict.fromkeys(("go", "run", "crawl"), _TRAVEL),
     **dict.fromkeys(("spin", "turn"), _TURNING),
@@ -348,7 +349,8 @@ SLOTS: Mapping[str, Slots] = {
     "jump": _JUMPING,
     "hop": _HOPPING,
     **dict.fromkeys(("lean", "nose_down"), Slots(frozenset(WAYS), units=frozenset({"rad"}))),
-    **dict.fromkeys(("reach", "push", "touch"), _REACHING),
+    **dict.fromkeys(("reach", "push"), _REACHING),
+    "touch": _TOUCHING,
     "sway": Slots(frozenset({"left", "right", "up"}), units=frozenset({"times", "m"})),
     "return": Slots(frozenset({"start", "backward"}), _ANY_SPEED),
     "leave": Slots(frozenset({"away", "backward"})),

@@ -404,6 +404,13 @@ _RATE = re.compile(
 )
 
 
+_PERIOD = re.compile(
+    r"\b(?:once|one time|(?P<turn>(?:(?:a|one) )?(?:(?:full|complete|whole|entire) )?"
+    r"(?:turns?|revolutions?|rotations?|spins?)))\s+(?:in )?(?:every|each|per)\s+"
+    rf"(?P<number>\d+(?:\.\d+)?|{_NUMBER_WORD})\s+(?:seconds?|secs?|s)\b"
+)
+
+
 _ROUND = re.compile(r"\b(radius|diameter) (?:of )?(?:\w+ )?(\d+(?:\.\d+)?) m\b")
 
 
@@ -446,6 +453,7 @@ def normalise_text(text: str) -> str:
     for pattern, phrase in REPHRASED:
         text = pattern.sub(phrase, text)
     text = re.sub(r"[^\W\d_]+(?:-[^\W\d_]+)+", _split_compound, text)
+    text = _PERIOD.sub(_per_minute, text)
     text = re.sub(rf"(?<!at )\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
                   lambda word: f"{TIMES[word[1]]} times", text)  # fmt: skip
     text = _RATE.sub(lambda rate: f"{_digits(rate['number'])} times ", text)
@@ -459,6 +467,12 @@ def normalise_text(text: str) -> str:
 def _split_compound(word: re.Match[str]) -> str:
     """`slow-paced` as two words, unless the vocabulary has it as one."""
     return word[0] if word[0] in VOCABULARY or word[0] in MISSPELT else word[0].replace("-", " ")
+
+
+def _per_minute(period: re.Match[str]) -> str:
+    """`a full turn every six seconds` as a rate."""
+    times = f"{60 / max(float(_digits(period['number'])), 1e-3):.4g} times per minute"
+    return f"turn {times}" if period["turn"] else times
 
 
 def _digits(number: str) -> str:

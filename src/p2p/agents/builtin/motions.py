@@ -649,16 +649,17 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     if goal.motion == "push" and not pushing and is_model(builder.model.spec.env_id):
         builder.cannot.append("push: no part is called an object")
         return
-    near = (0.12 if pushing else 0.1) * builder.model.length
+    stated, length = goal.amount_in("m"), builder.model.length
+    near = stated or (0.12 if pushing else 0.1) * length
     if goal.direction == "away":
         if not pushing:
             builder.add(Row("Keeps away from the target", "mean", "target_distance",
-                            0.6 * builder.model.length))  # fmt: skip
+                            stated or 0.6 * length))  # fmt: skip
             return
-        far = 0.5 * builder.model.length
+        far = stated or 0.5 * length
         builder.add(
             Row("Pushes the object away from the goal", "final", "target_distance", far),
-            replace(AT_THE_OBJECT, threshold=2 * near),
+            replace(AT_THE_OBJECT, threshold=0.24 * length),
         )
         return
     if pushing:

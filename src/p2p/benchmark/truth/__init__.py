@@ -18,7 +18,7 @@ def _forward(e: Episode) -> float:
     return e.speed(e.torso[:, 0])
 
 
-def _left(e: Episode) -> float:
+def _left_speed(e: Episode) -> float:
     return e.speed(e.torso[:, 1])
 
 
@@ -55,8 +55,8 @@ def _circling(e: Episode) -> float:
 TRAVEL = {
     "forward_speed": Truth(_forward, "m/s", "mean speed along +x"),
     "backward_speed": Truth(lambda e: -_forward(e), "m/s", "mean speed along -x"),
-    "left_speed": Truth(_left, "m/s", "mean speed along +y"),
-    "right_speed": Truth(lambda e: -_left(e), "m/s", "mean speed along -y"),
+    "left_speed": Truth(_left_speed, "m/s", "mean speed along +y"),
+    "right_speed": Truth(lambda e: -_left_speed(e), "m/s", "mean speed along -y"),
     "straight_speed": Truth(
         lambda e: _forward(e) - 2 * float(np.max(np.abs(e.moved[:, 1]))) / e.seconds, "m/s",
         "mean speed along +x, less twice the farthest it strays to the side, over the time",
@@ -122,7 +122,7 @@ def _arm_up(e: Episode) -> float:
     return e.share((elbow > shoulder) & (e.torso[:, 2] > UP))
 
 
-def _on_its_feet(e: Episode) -> float:
+def _share_on_feet(e: Episode) -> float:
     trunk = e.torso - e.body("pelvis")
     upright = trunk[:, 2] > 0.8 * np.linalg.norm(trunk, axis=-1)
     return e.share(upright & (e.torso[:, 2] > UP))
@@ -172,7 +172,7 @@ POSTURE = {
         "mean height of the torso in the last fifth of the time",
     ),
     "on_its_feet": Truth(
-        _on_its_feet, "share of the time", "the trunk is upright and its top above 1 m",
+        _share_on_feet, "share of the time", "the trunk is upright and its top above 1 m",
         ("pelvis",),
     ),
     "lying_still": Truth(

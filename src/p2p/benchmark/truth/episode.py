@@ -91,7 +91,7 @@ class Episode:
         return float(np.count_nonzero(mask[1:])) / self.horizon
 
     def speed(self, along: Floats, while_: Mask | None = None) -> float:
-        """How fast a coordinate grows, in units a second; of steps at whose end `while_` holds."""
+        """Return the growth of a coordinate per second, over the steps that end in `while_`."""
         gained = np.diff(along)
         if while_ is not None:
             gained = gained[while_[1:]]
@@ -136,8 +136,8 @@ class Truth:
         """Whether a value is on the right side."""
         return bool(value >= threshold if self.better == "at_least" else value <= threshold)
 
-    def attained(self, value: float, threshold: float) -> float:
-        """How much of the threshold is attained, 0 to 1: the same scale for every truth."""
+    def compute_attainment(self, value: float, threshold: float) -> float:
+        """Return the attained share of the threshold, 0 to 1 for every truth."""
         if self.passes(value, threshold):
             return 1.0
         if self.better == "at_least":

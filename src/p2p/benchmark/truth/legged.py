@@ -152,8 +152,8 @@ def _measure(of: Callable[[LeggedEpisode], float]) -> Callable[[Episode], float]
     return measure
 
 
-def _at_speed(e: LeggedEpisode, speed: float, direction: tuple[float, float]) -> Mask:
-    """Whether it goes as fast as asked, to 30 %, and not sideways of it."""
+def _is_at_speed(e: LeggedEpisode, speed: float, direction: tuple[float, float]) -> Mask:
+    """Return where it moves at the asked speed, within 30 %, and not sideways."""
     along = e.velocity @ np.array(direction)
     across = e.velocity @ np.array((-direction[1], direction[0]))
     near: Mask = (np.abs(along - speed) < 0.3 * speed) & (np.abs(across) < 0.5 * speed)
@@ -165,19 +165,19 @@ def _share_at_speed(
 ) -> float:
     if not e.steps_with_all:
         return 0.0
-    at_speed = _at_speed(e, speed, direction)
-    return e.share(at_speed if gait is None else at_speed & _in_gait(e, gait))
+    at_speed = _is_at_speed(e, speed, direction)
+    return e.share(at_speed if gait is None else at_speed & _is_in_gait(e, gait))
 
 
 def _speed(e: LeggedEpisode, direction: tuple[float, float], gait: Legs | None = None) -> float:
     if not e.steps_with_all:
         return 0.0
-    counted = e.stands if gait is None else e.stands & _in_gait(e, gait)
+    counted = e.stands if gait is None else e.stands & _is_in_gait(e, gait)
     return float((e.velocity @ np.array(direction))[1:][counted[1:]].sum()) / e.horizon
 
 
-def _in_gait(e: LeggedEpisode, gait: Legs) -> Mask:
-    """(T + 1,): in a cycle in which each leg lands where the gait has it."""
+def _is_in_gait(e: LeggedEpisode, gait: Legs) -> Mask:
+    """Return where each leg lands in the gait's order within its cycle, (T + 1,)."""
     inside: Mask = np.zeros(len(e.qpos), np.bool_)
     if e.foot_contact.shape[1] != 4:
         return inside
@@ -232,7 +232,9 @@ ON_FEET = "upright, on its feet alone and not sunk"
 AT_SPEED = f"within 30 % of the speed asked, over a second each; {ON_FEET}, every foot steps"
 
 
-def _paced(speed: float, direction: tuple[float, float], gait: Legs | None = None) -> Truth:
+def _make_pace_truth(
+    speed: float, direction: tuple[float, float], gait: Legs | None = None
+) -> Truth:
     measure = partial(_share_at_speed, speed=speed, direction=direction, gait=gait)
     legs = "" if gait is None else "; in cycles whose touch-downs are those of the gait"
     return Truth(_measure(measure), "share of the time", AT_SPEED + legs)
@@ -247,14 +249,14 @@ def _moving(direction: tuple[float, float], which: str, gait: Legs | None = None
 
 LEGGED = {
     **{
-        f"walks_{name}_at_{speed:g}": _paced(speed, direction)
+        f"walks_{name}_at_{speed:g}": _make_pace_truth(speed, direction)
         for name, direction, speeds in (
             ("forward", FORWARD, (0.3, 0.4, 1.0, 2.0)), ("backward", BACKWARD, (0.5,)),
             ("left", LEFT, (0.3,)), ("right", RIGHT, (0.4,)),
         )
         for speed in speeds
     },
-    "trots_forward_at_1.5": _paced(1.5, FORWARD, TROT),
+    "trots_forward_at_1.5": _make_pace_truth(1.5, FORWARD, TROT),
     "walks_forward": _moving(FORWARD, "ahead"),
     "walks_backward": _moving(BACKWARD, "backward"),
     "walks_left": _moving(LEFT, "to its left"),

@@ -33,8 +33,8 @@ LAND_S, DROP_S = 0.25, 2.0
 
 
 @dataclass(frozen=True)
-class Robot:
-    """A model and the pose that it starts in, as far as a person would say what is its trunk."""
+class PosedModel:
+    """A model with its initial pose, and the trunk that is found in it."""
 
     model: mujoco.MjModel
     start: Floats
@@ -197,7 +197,7 @@ class Sight:
 
 def watch(model: mujoco.MjModel, qpos: Floats, *, dt: float, horizon: int) -> Sight:
     """Look at one episode, by its positions from the start on: (T + 1, nq)."""
-    robot = Robot(model, qpos[0].astype(np.float64))
+    robot = PosedModel(model, qpos[0].astype(np.float64))
     steps = len(qpos) - 1
     lasted = min(1.0, steps / horizon)
     joints = [int(model.jnt_qposadr[j]) for j in robot.driven]
@@ -217,7 +217,7 @@ def watch(model: mujoco.MjModel, qpos: Floats, *, dt: float, horizon: int) -> Si
     return _watch_trunk(robot, qpos, sight, dt)
 
 
-def _watch_trunk(robot: Robot, qpos: Floats, sight: Sight, dt: float) -> Sight:
+def _watch_trunk(robot: PosedModel, qpos: Floats, sight: Sight, dt: float) -> Sight:
     import mujoco
 
     model, trunk, start = robot.model, robot.trunk, robot.at(robot.start)
@@ -271,7 +271,7 @@ def _flights(aloft: Sequence[bool], least: int) -> int:
     return count
 
 
-def _at_stops(robot: Robot, qpos: Floats) -> float:
+def _at_stops(robot: PosedModel, qpos: Floats) -> float:
     """Where joints move at all: one that stands may lean on its stops."""
     m, shares = robot.model, []
     for joint in robot.driven:
@@ -287,7 +287,7 @@ def _at_stops(robot: Robot, qpos: Floats) -> float:
     return float(np.mean(shares)) if shares else 0.0
 
 
-def _weaker_side(robot: Robot, qpos: Floats) -> float:
+def _weaker_side(robot: PosedModel, qpos: Floats) -> float:
     if len(robot.legs) < 2:
         return 1.0
     paths = [
@@ -352,7 +352,7 @@ def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
     def mean(name: str) -> float:
         return float(np.mean([getattr(sight, name) for sight in sights]))
 
-    def asked(kind: str) -> bool:
+    def is_asked_for(kind: str) -> bool:
         return re.search(rf"\b({ASKED_FOR[kind]})", text) is not None
 
     touching: dict[str, float] = {}
@@ -371,7 +371,7 @@ def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
         ("stops", mean("at_stops") > 0.5, f"joints at their stops {mean('at_stops'):.0%}"),
         ("sided", mean("weaker_side") < 0.25, f"one side moves {mean('weaker_side'):.0%} as much"),
     ]
-    texts = [objection for kind, seen, objection in found if seen and not asked(kind)]
+    texts = [objection for kind, seen, objection in found if seen and not is_asked_for(kind)]
     return (*texts, *_travel(text, mean("ahead"), mean("aside")), *_task(text, mean))
 
 

@@ -149,7 +149,7 @@ class RayCluster:
 
     def make(self, launch_id: str, cores: int, gpus: int) -> None:
         """Put an actor into Ray's queue, unless it is there; it outlives this process."""
-        ray = self._connected()
+        ray = self._get_ray()
         ray.remote(LaunchActor).options(
             name=launch_id,
             namespace=self._namespace,
@@ -161,7 +161,7 @@ class RayCluster:
 
     def call(self, launch_id: str, method: str, arguments: Any, named: Mapping[str, Any]) -> Any:
         """Call a method of an actor, or one of its operations."""
-        ray = self._connected()
+        ray = self._get_ray()
         errors, timeout = ray.exceptions, TIMEOUTS.get(method, ANSWER_S)
         try:
             actor = ray.get_actor(launch_id, self._namespace)
@@ -183,7 +183,7 @@ class RayCluster:
 
     def remove(self, launch_id: str) -> None:
         """End an actor; its room in the cluster is free then."""
-        ray = self._connected()
+        ray = self._get_ray()
         try:
             ray.kill(ray.get_actor(launch_id, self._namespace))
         except ValueError:
@@ -193,7 +193,7 @@ class RayCluster:
 
     def resources(self) -> dict[str, Any]:
         """The version, nodes, cores and GPUs of the cluster."""
-        ray = self._connected()
+        ray = self._get_ray()
         total = ray.cluster_resources()
         return {
             "version": ray.__version__,
@@ -202,7 +202,7 @@ class RayCluster:
             "gpus": int(total.get("GPU", 0)),
         }
 
-    def _connected(self) -> Any:
+    def _get_ray(self) -> Any:
         with self._connecting:
             if self._ray is None:
                 self._ray = _connect(self._address, self._namespace)

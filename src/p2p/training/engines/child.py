@@ -19,7 +19,7 @@ import numpy as np
 
 from p2p.contracts import PolicyMetadata
 from p2p.training.env_spec import ActionEntry, EnvSpec, JointEntry, ObservationEntry
-from p2p.training.specs.mujoco_backend import ModelFacts, read_action
+from p2p.training.specs.mujoco_backend import ModelDescription, read_action
 from p2p.training.specs.observation_layout import Samples, StateLibrary, read_layout
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ PACKAGES = ("mjlab", "isaaclab", "mujoco", "mujoco-warp", "newton", "warp-lang",
 def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     """Make `env_id`, step it, and answer with a `done`; with `facts`, leave them in the folder."""
 
-    def tell(**message: Any) -> None:
+    def send_message(**message: Any) -> None:
         send(json.dumps(message).encode())
 
     began = time.monotonic()
@@ -46,7 +46,7 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
 
     def report() -> None:  # importing and compiling take minutes, and say nothing
         while not over.wait(1.0):
-            tell(progress=doing, seconds=time.monotonic() - began)
+            send_message(progress=doing, seconds=time.monotonic() - began)
 
     threading.Thread(target=report, daemon=True).start()
     from p2p.config import EnvOptions
@@ -55,11 +55,11 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     if "play" in payload:
         _play(Path(payload["folder"]), **payload["play"])
         over.set()
-        tell(done={})
+        send_message(done={})
         return
     adapter = get_adapter(payload["engine"])
     if payload.get("registry"):
-        tell(done={"environments": adapter.environments()})
+        send_message(done={"environments": adapter.environments()})
         return
     doing = "building the environment; kernels are compiled the first time, which takes minutes"
     options = EnvOptions(payload["env_id"], device=choose_device(payload["device"]))
@@ -87,7 +87,7 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
         (folder / "spec.json").write_text(read_live_spec(payload["engine"], env).model_dump_json())
         (folder / "preset.json").write_text(json.dumps(adapter.preset(payload["env_id"])))
     over.set()
-    tell(
+    send_message(
         done={
             "versions": {"python": platform.python_version(), **_versions()},
             "device": options.device,
@@ -136,7 +136,7 @@ SAME, MOVES = 1e-5, 1e-3
 
 def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
     """Everything that a reward author has to know."""
-    facts = ModelFacts(env.robot)
+    facts = ModelDescription(env.robot)
     samples, actions, keys = _play_randomly(env, facts.library)
     layout = tuple(
         _find_action(_find_offset(entry, samples, facts), samples, actions)
@@ -220,7 +220,9 @@ def _play_randomly(
     return samples, np.stack(actions), keys
 
 
-def _find_offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> ObservationEntry:
+def _find_offset(
+    entry: ObservationEntry, samples: Samples, facts: ModelDescription
+) -> ObservationEntry:
     """A position that is observed from the pose in which episodes begin, as engines do."""
     if entry.source is not None:
         return entry
@@ -271,7 +273,7 @@ def _name_entries(
     return entries
 
 
-def _read_actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
+def _read_actions(env: EngineEnv, facts: ModelDescription) -> list[ActionEntry]:
     """Each number of the action: with the actuator of its joint, where there is one."""
     model = env.model
     by_joint = {int(model.actuator_trnid[i, 0]): i for i in range(model.nu)}

@@ -237,7 +237,7 @@ class EngineEnv(ABC):
         return []
 
     def reported(self) -> dict[str, torch.Tensor]:
-        """What the engine reports of the states just reached, for `info`: (N, ...) each."""
+        """Return what the engine reports of the new states for `info`: (N, ...) each."""
         return {}
 
     @abstractmethod

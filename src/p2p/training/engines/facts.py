@@ -26,8 +26,8 @@ from p2p.training.engines.table import (
     engine_environments,
     engine_folder,
     get_engine,
-    installed,
     is_engine,
+    require_installed,
 )
 from p2p.training.env_spec import EnvSpec
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
@@ -130,7 +130,9 @@ def surroundings(config: TrainConfig, folder: Path) -> Surroundings:
         return Surroundings(readable=(folder_of(config.env_id),), env=variables)
     if not is_engine(engine):
         return Surroundings()
-    return _surroundings(engine, installed(engine), engine_folder(engine), folder, config.device)
+    return _surroundings(
+        engine, require_installed(engine), engine_folder(engine), folder, config.device
+    )
 
 
 def _surroundings(
@@ -171,7 +173,7 @@ def run_child(
     with tempfile.TemporaryDirectory(prefix="p2p-engine-") as name:
         folder = Path(name)
         prepare(folder)
-        around = _surroundings(engine, found or installed(engine), home, folder, device)
+        around = _surroundings(engine, found or require_installed(engine), home, folder, device)
         answer: dict[str, Any] | None = None
 
         def take(message: dict[str, Any], _: SandboxedProcess) -> None:

@@ -259,9 +259,9 @@ def write_assets(folder: Path, newton_assets: Path) -> None:
     ground = lab / "Environments/Grid/default_ground_plane_checker_v1/default_ground_plane.usda"
     pendulum = lab / "Robots/Classic/CartDoublePendulum/cart_double_pendulum.usd"
     files = {
-        ground: _own_asset("ground"),
-        lab / "Robots/Classic/Cartpole/cartpole.usd": _own_asset("cartpole"),
-        pendulum: _own_asset("cart_double_pendulum"),
+        ground: _read_asset("ground"),
+        lab / "Robots/Classic/Cartpole/cartpole.usd": _read_asset("cartpole"),
+        pendulum: _read_asset("cart_double_pendulum"),
         sim / "Ant/ant_instanceable.usd": ant_usd((newton_assets / "ant.usda").read_text()),
         sim / "Humanoid/humanoid_instanceable.usd": humanoid_usd(
             (newton_assets / "humanoid.usda").read_text()
@@ -272,7 +272,7 @@ def write_assets(folder: Path, newton_assets: Path) -> None:
         write_text(path, text)
 
 
-def _own_asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     folder = resources.files("p2p.training.engines") / "assets"
     return (folder / f"{name}.usda").read_text("utf-8")
 

@@ -117,18 +117,18 @@ def read_direct_layout(
     text = "as the task computes it"
     observed = EngineTerm("observation", tuple(map(str, range(width))), text)
     actions = int(env.single_action_space.shape[0])
-    still = _commanded(env, field, np.zeros(actions))
+    still = _record_command(env, field, np.zeros(actions))
     terms = [
-        _action_term(model, i, still, _commanded(env, field, np.eye(actions)[i] * PROBED))
+        _action_term(model, i, still, _record_command(env, field, np.eye(actions)[i] * PROBED))
         for i in range(actions)
     ]
     return Layout((observed,), tuple(terms), ("as the task defines it",))
 
 
-def _commanded(
+def _record_command(
     env: UnendingDirectEnv, field: Callable[[str], torch.Tensor], action: Any
 ) -> dict[str, Any]:
-    """The forces and targets of the first row, one step after an equal start."""
+    """Return the forces and targets of the first row, one step after a seeded reset."""
     env.reset(seed=0)
     rows = torch.as_tensor(action, dtype=torch.float32, device=env.device)
     env.step(rows.repeat(env.num_envs, 1))
@@ -241,7 +241,7 @@ class Simulation:
         if self.is_direct:
             names = ("observation_noise_model", "action_noise_model")
             return [(self.cfg, name, getattr(self.cfg, name)) for name in names]
-        terms = (term for terms in self.observed().values() for term in terms)
+        terms = (term for terms in self.observation_terms().values() for term in terms)
         return [(term, "noise", term.noise) for term in terms]
 
     def _use_noise(self, *, on: bool) -> None:
@@ -252,8 +252,8 @@ class Simulation:
         model = mujoco.MjModel.from_xml_string(self.model_text)
         return read_direct_layout(self.env, model, self.field)
 
-    def observed(self) -> dict[str, list[Any]]:
-        """The configurations of the observations' terms, by group."""
+    def observation_terms(self) -> dict[str, list[Any]]:
+        """Return the configurations of the observation terms by group."""
         terms: dict[str, list[Any]] = self.env.observation_manager._group_obs_term_cfgs  # noqa: SLF001
         return terms
 
@@ -398,7 +398,7 @@ class IsaacLabEnv(EngineEnv):
         early = (name for name in manager.active_terms if not manager.get_term_cfg(name).time_out)
         observed = read_observation_terms(
             self.env_id, self.env.observation_manager, GROUP,
-            self.simulation.observed().get(GROUP, []), self._parts, self._describe,
+            self.simulation.observation_terms().get(GROUP, []), self._parts, self._describe,
         )  # fmt: skip
         names = self.env.action_manager.active_terms
         terms = {name: self.env.action_manager.get_term(name) for name in names}

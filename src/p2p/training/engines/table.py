@@ -182,7 +182,7 @@ def package_name(requirement: str) -> str:
 
 
 def find_installed(name: str, folder: Path | None = None) -> Installed | None:
-    """What is installed; None: nothing, not to its end, or other versions than those pinned."""
+    """Return an engine's installation, or None if missing, incomplete or of other versions."""
     path = (folder or engine_folder(name)) / "engine.json"
     try:
         installed = Installed.model_validate_json(path.read_bytes())
@@ -193,8 +193,8 @@ def find_installed(name: str, folder: Path | None = None) -> Installed | None:
     return installed if current else None
 
 
-def installed(name: str) -> Installed:
-    """What is installed; EngineMissing, with the command that helps, where nothing is."""
+def require_installed(name: str) -> Installed:
+    """Return an engine's installation; raise EngineMissing with the command to install it."""
     found = find_installed(name)
     if found is None:
         raise EngineMissing(

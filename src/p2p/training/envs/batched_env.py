@@ -238,17 +238,17 @@ class BatchData:
             hint = ": its size may differ from row to row; rewards run per environment can read it"
         raise AttributeError(f"batched mj_data has no {name!r}{hint}")
 
-    def _named(self, kind: Kind, key: str | int) -> NamedView:
+    def _make_view(self, kind: Kind, key: str | int) -> NamedView:
         return NamedView(self, kind, key, self._template)
 
-    actuator = partialmethod(_named, "actuator")
-    body = partialmethod(_named, "body")
-    camera = partialmethod(_named, "camera")
-    geom = partialmethod(_named, "geom")
-    joint = partialmethod(_named, "joint")
-    sensor = partialmethod(_named, "sensor")
-    site = partialmethod(_named, "site")
-    tendon = partialmethod(_named, "tendon")
+    actuator = partialmethod(_make_view, "actuator")
+    body = partialmethod(_make_view, "body")
+    camera = partialmethod(_make_view, "camera")
+    geom = partialmethod(_make_view, "geom")
+    joint = partialmethod(_make_view, "joint")
+    sensor = partialmethod(_make_view, "sensor")
+    site = partialmethod(_make_view, "site")
+    tendon = partialmethod(_make_view, "tendon")
 
 
 class NamedView:

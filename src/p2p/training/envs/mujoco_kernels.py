@@ -75,7 +75,7 @@ class Locomotion(Kernel):
         self.after = self.landmark()
         velocity = (self.after - self.before) / self.dt
         reward = forward = weights["_forward_reward_weight"] * velocity[:, 0]
-        cost = weights["_ctrl_cost_weight"] * squared(self.costed_control(action))
+        cost = weights["_ctrl_cost_weight"] * sum_squares(self.costed_control(action))
         terms = {"reward_forward": forward, "reward_ctrl": -cost}
         contact_cost = self.contact_cost()
         if contact_cost is not None:
@@ -174,7 +174,7 @@ class Ant(Locomotion):
         return np.concatenate((self.motion[:, self.skip :], self._forces[:, 6:]), axis=1)
 
     def contact_cost(self) -> F64:
-        cost: F64 = self.parameters["_contact_cost_weight"] * squared(self._forces)
+        cost: F64 = self.parameters["_contact_cost_weight"] * sum_squares(self._forces)
         return cost
 
 
@@ -228,7 +228,7 @@ class Humanoid(Locomotion):
 
     def force_cost(self, kind: str) -> F64:
         low, high = self.parameters[f"_{kind}_cost_range"]
-        cost = self.parameters[f"_{kind}_cost_weight"] * squared(self.flat["cfrc_ext"])
+        cost = self.parameters[f"_{kind}_cost_weight"] * sum_squares(self.flat["cfrc_ext"])
         bounded: F64 = np.minimum(np.maximum(cost, low), high)
         return bounded
 
@@ -249,7 +249,7 @@ class HumanoidStandup(Humanoid):
 
     def transition(self, action: Array) -> Outcome:
         up = self.qpos[:, 2] / self.model.opt.timestep
-        ctrl_cost = self.parameters["_ctrl_cost_weight"] * squared(self.costed_control(action))
+        ctrl_cost = self.parameters["_ctrl_cost_weight"] * sum_squares(self.costed_control(action))
         impact_cost = self.force_cost("impact")
         info = self.reset_info()
         info["reward_linup"] = up
@@ -276,7 +276,7 @@ class Reacher(Kernel):
 
     def transition(self, action: Array) -> Outcome:
         distance = -norm(self._gap) * self.parameters["_reward_dist_weight"]
-        ctrl = -squared(action) * self.parameters["_reward_control_weight"]
+        ctrl = -sum_squares(action) * self.parameters["_reward_control_weight"]
         return distance + ctrl, None, {"reward_dist": distance, "reward_ctrl": ctrl}
 
 
@@ -297,7 +297,7 @@ class Pusher(Kernel):
         tips, thing, goal = (self.field["xpos"][:, body] for body in self._bodies)
         near = -norm(thing - tips) * self.parameters["_reward_near_weight"]
         distance = -norm(thing - goal) * self.parameters["_reward_dist_weight"]
-        ctrl = -squared(action) * self.parameters["_reward_control_weight"]
+        ctrl = -sum_squares(action) * self.parameters["_reward_control_weight"]
         info = {"reward_dist": distance, "reward_ctrl": ctrl, "reward_near": near}
         return distance + ctrl + near, None, info
 
@@ -345,8 +345,8 @@ class InvertedDoublePendulum(Kernel):
         return survive - distance - velocity, fallen, info
 
 
-def squared(values: Array) -> Array:
-    """Sum of squares of every row, in the precision of the values and in numpy's own order."""
+def sum_squares(values: Array) -> Array:
+    """Return every row's sum of squares, in the values' precision and in numpy's order."""
     total: Array = np.add.reduce(np.square(values), axis=1)
     return total
 

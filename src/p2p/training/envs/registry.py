@@ -57,8 +57,8 @@ def own_folders() -> tuple[Path, ...]:
     return folders
 
 
-def registered(env_id: str, known: Iterable[str] | None = None) -> EnvSpec:
-    """The registered specification of an environment; of `module:Env-v0`, after importing `module`.
+def find_spec(env_id: str, known: Iterable[str] | None = None) -> EnvSpec:
+    """Return the registered specification; for `module:Env-v0`, import `module` first.
 
     Raises:
         UnknownEnvironmentError: There is none; the message names close matches among `known`.
@@ -104,7 +104,7 @@ def make_single(options: EnvOptions, render_mode: str | None = None) -> gym.Env[
     from gymnasium.wrappers import TimeAwareObservation
 
     env_id, terminates = options.env_id, options.terminate_when_unhealthy
-    spec = registered(env_id)
+    spec = find_spec(env_id)
     settings: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     if terminates is not None:
         entry = spec.entry_point

@@ -126,7 +126,7 @@ def read_spec(main: Path) -> mujoco.MjSpec | None:
         with warnings.catch_warnings(action="ignore"):
             spec = mujoco.MjSpec.from_file(str(main))
     except ValueError as error:
-        raise ModelFileError(f"{main.name}: {_one_line(error)}") from None
+        raise ModelFileError(f"{main.name}: {_format_error(error)}") from None
     # Else the base of a URDF becomes a part of the world when it is compiled.
     spec.compiler.fusestatic = False
     if main.suffix.lower() == ".urdf":
@@ -140,7 +140,7 @@ def read_compiled(main: Path) -> mujoco.MjModel:
     except ValueError as error:
         raise ModelFileError(
             f"{main.name} is not a compiled model of MuJoCo {mujoco.__version__} "
-            f"({_one_line(error)}): give the XML that it was made from"
+            f"({_format_error(error)}): give the XML that it was made from"
         ) from None
 
 
@@ -149,10 +149,10 @@ def compile_spec(spec: mujoco.MjSpec, main: Path) -> mujoco.MjModel:
         with warnings.catch_warnings(action="ignore"):
             return spec.compile()
     except ValueError as error:
-        raise ModelFileError(f"{main.name}: {_one_line(error)}") from None
+        raise ModelFileError(f"{main.name}: {_format_error(error)}") from None
 
 
-def _one_line(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return " ".join(str(error).split())[:500]
 
 
@@ -201,10 +201,10 @@ def check_names(model: mujoco.MjModel, options: RobotOptions) -> None:
     ):
         for name in names:
             if name not in known:
-                raise ModelFileError(_unknown(field, name, known))
+                raise ModelFileError(_describe_unknown(field, name, known))
 
 
-def _unknown(field: str, name: str, known: Iterable[str]) -> str:
+def _describe_unknown(field: str, name: str, known: Iterable[str]) -> str:
     from p2p.validation import did_you_mean
 
     hint = did_you_mean(name, known) or f"; known: {', '.join(filter(None, known))[:300]}"
@@ -288,7 +288,7 @@ def remove_joints(spec: mujoco.MjSpec, names: Iterable[str]) -> None:
         joint = spec.joint(name)
         if joint is None:
             known = [each.name for each in spec.joints]
-            raise ModelFileError(_unknown("fixed", name, known))
+            raise ModelFileError(_describe_unknown("fixed", name, known))
         for actuator in list(spec.actuators):
             if actuator.target == name:
                 spec.delete(actuator)

@@ -26,8 +26,8 @@ STARTS = {
 UNITS = {"position": "N m/rad (N/m)", "velocity": "N m s/rad"}
 
 
-def in_words(record: RobotModel, spec: EnvSpec) -> list[str]:
-    """What was decided, a line each."""
+def describe_record(record: RobotModel, spec: EnvSpec) -> list[str]:
+    """Describe the decisions about a model file, a line each."""
     seconds, skip = record.max_episode_steps * spec.dt, record.frame_skip
     lines = [
         f"an action every {spec.dt:g} s, {skip} physics steps; episodes of {seconds:g} s",
@@ -43,12 +43,13 @@ def in_words(record: RobotModel, spec: EnvSpec) -> list[str]:
     elif record.trunk is None and record.main.lower().endswith(".urdf"):
         lines.append('its base is fixed, as URDFs of arms have it; base = "free" sets it free')
     if record.rounded:
-        lines.append(f"inertia of no solid, taken as that of a ball: {_some(record.rounded)}")
+        lines.append(f"inertia of no solid, taken as that of a ball: {_join_names(record.rounded)}")
     for kind, words in (("position", "servos"), ("velocity", "servos of speed, for wheels,")):
         given = [f"{s.joint} {s.stiffness:.3g}" for s in record.servos if s.kind == kind]
         if given:
             lines.append(
-                f"{words} were added, for there are no actuators: {_some(given)} {UNITS[kind]}"
+                f"{words} were added, for there are no actuators: "
+                f"{_join_names(given)} {UNITS[kind]}"
             )
     if record.fixed:
         lines.append(f"fixed joints: {', '.join(record.fixed)}")
@@ -57,7 +58,7 @@ def in_words(record: RobotModel, spec: EnvSpec) -> list[str]:
     return lines
 
 
-def _some(names: Sequence[str], most: int = 6) -> str:
+def _join_names(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
 
 

@@ -13,7 +13,7 @@ from p2p.training.envs.model_env import ModelEnv
 from p2p.training.model_files.facts import ModelFacts
 from p2p.training.model_files.start import is_servo
 from p2p.training.model_files.trial import try_model
-from p2p.training.specs.mujoco_backend import ModelFacts as SpecReader
+from p2p.training.specs.mujoco_backend import ModelDescription as SpecReader
 from p2p.training.specs.mujoco_backend import MujocoBackend, read_action
 from p2p.training.specs.quantities import Robot
 
@@ -74,7 +74,7 @@ def read_spec(env: ModelEnv) -> EnvSpec:
     """The environment's EnvSpec, without its id."""
     record, reader = env.record, SpecReader(Robot.of(env))
     actions = tuple(
-        _scaled(read_action(env.model, i, reader.joints, (-1.0, 1.0)), record, i)
+        _scale_action(read_action(env.model, i, reader.joints, (-1.0, 1.0)), record, i)
         for i in range(env.model.nu)
     )
     return reader.spec(
@@ -149,8 +149,8 @@ def termination(record: RobotModel) -> str:
     return f"ends when {' or '.join(rules)}" if rules else "never ends before its horizon"
 
 
-def _scaled(entry: ActionEntry, record: RobotModel, i: int) -> ActionEntry:
-    """The action of [-1, 1], instead of the actuator's own control."""
+def _scale_action(entry: ActionEntry, record: RobotModel, i: int) -> ActionEntry:
+    """Scale an action entry to [-1, 1] from the actuator's own control range."""
     offset, scale = record.action_offset[i], record.action_scale[i]
     if (offset, scale) == (0.0, 1.0):
         return entry

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from p2p.training.model_files.record import Servo
-from p2p.training.model_files.start import put_down, within_ranges
+from p2p.training.model_files.start import place_on_ground, within_ranges
 from p2p.training.specs.quantities import Robot, of_state
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ STIFFEST = 0.25
 
 def choose_servos(model: mujoco.MjModel, options: RobotOptions) -> tuple[Servo, ...]:
     """A servo for every joint of one number that does not carry the robot as a whole."""
-    qpos = put_down(model, within_ranges(model, np.array(model.qpos0)))
+    qpos = place_on_ground(model, within_ranges(model, np.array(model.qpos0)))
     robot = Robot(model, qpos, 1.0)
     data = mujoco.MjData(model)
     data.qpos[:] = qpos

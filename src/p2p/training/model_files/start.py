@@ -72,7 +72,7 @@ def choose_start(model: mujoco.MjModel, options: RobotOptions) -> Start:
         size = np.linalg.norm(wished.orientation)
         base[free + 3 : free + 7] = np.array(wished.orientation) / max(size, 1e-9)
     base = within_ranges(model, base)
-    qpos = put_down(model, base)
+    qpos = place_on_ground(model, base)
     if wished.height is not None and (address := height_address(model, root)) is not None:
         qpos[address] = wished.height
         how = "given"
@@ -143,7 +143,7 @@ def floats(model: mujoco.MjModel) -> bool:
     return weightless or not model.opt.gravity.any() or bool(model.opt.density >= THICK_FLUID)
 
 
-def _posed(model: mujoco.MjModel, qpos: Vector) -> mujoco.MjData:
+def _make_data(model: mujoco.MjModel, qpos: Vector) -> mujoco.MjData:
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
     mujoco.mj_kinematics(model, data)
@@ -156,12 +156,12 @@ def field_of(data: mujoco.MjData) -> Callable[[str], Vector]:
     return lambda name: np.asarray(getattr(data, name))
 
 
-def put_down(model: mujoco.MjModel, qpos: Vector) -> Vector:
-    """With the robot's lowest point on the ground."""
+def place_on_ground(model: mujoco.MjModel, qpos: Vector) -> Vector:
+    """Shift the pose so that the robot's lowest point is on the ground."""
     qpos = qpos.copy()
     if (standing := _standing(model, qpos)) is not None:
         robot, address = standing
-        data = _posed(model, qpos)
+        data = _make_data(model, qpos)
         gaps = robot.shapes.gaps(field_of(data), robot.ground_height)
         qpos[address] += CLEARANCE - float(gaps.min())
     return qpos
@@ -177,7 +177,7 @@ def balance(model: mujoco.MjModel, qpos: Vector) -> Vector:
         return qpos
     robot, _ = standing
     for _ in range(BALANCE_ROUNDS):
-        data = _posed(model, qpos)
+        data = _make_data(model, qpos)
         change = np.zeros(model.nv)
         for shape, point in zip(
             robot.foot_shapes.ids, robot.foot_shapes.lowest(field_of(data)), strict=True

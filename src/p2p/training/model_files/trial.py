@@ -21,6 +21,8 @@ FASTEST = 1e3
 """rad/s and m/s that nothing real moves at."""
 DEEP = 2e-3
 """Metres that parts may overlap at the start."""
+ALONG = 0.9
+"""Of an axle's direction."""
 LEAN = 0.3
 """Of the cosine of its lean, that a robot which still stands may lose."""
 
@@ -28,7 +30,7 @@ LEAN = 0.3
 def try_model(env: ModelEnv) -> tuple[str, ...]:
     """A line for everything doubtful, with what to change."""
     return tuple(
-        line for check in (falls_through, explodes, stands, weak, rangeless, colliding)
+        line for check in (falls_through, explodes, rolls_aside, stands, weak, rangeless, colliding)
         for line in check(env)
     )  # fmt: skip
 
@@ -71,6 +73,23 @@ def explodes(env: ModelEnv) -> Iterator[str]:
                 "armature in its joints, or weaker actuators"
             )
             return
+
+
+def rolls_aside(env: ModelEnv) -> Iterator[str]:
+    """Whether its wheels roll across the way it faces."""
+    model, robot = env.model, Robot.of(env)
+    data = mujoco.MjData(model)
+    data.qpos[:] = env.init_qpos
+    mujoco.mj_forward(model, data)
+    axles = [
+        data.xaxis[j]
+        for j in range(model.njnt)
+        if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_HINGE
+        and not model.jnt_limited[j]
+        and model.jnt_bodyid[j] in robot.feet
+    ]
+    if axles and all(abs(axis[0]) > ALONG for axis in axles):
+        yield 'its wheels roll along y, but it faces +x: forward = "+y" or "-y" in the TOML says so'
 
 
 def stands(env: ModelEnv) -> Iterator[str]:

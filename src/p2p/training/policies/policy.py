@@ -106,15 +106,15 @@ class Policy:
         }
         return cls(**{**fields, **others})
 
-    def normalized(self, obs: NDArray[np.float64]) -> NDArray[np.float32]:
-        """What the network sees of these observations (N, D)."""
+    def normalize_observations(self, obs: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Return the network's inputs for observations (N, D)."""
         if not self.normalize_obs:
             return obs.astype(np.float32)
         return normalize(obs, self.obs_mean, self.obs_var, self.obs_clip, self.obs_epsilon)
 
     def act(self, obs: NDArray[np.float64]) -> NDArray[np.float32]:
         """The deterministic actions (N, A) for raw observations (N, D), within the bounds."""
-        means = action_mean(self.shape, self.tensors, self.normalized(obs), np)
+        means = action_mean(self.shape, self.tensors, self.normalize_observations(obs), np)
         actions: NDArray[np.float32] = np.clip(means, self.action_low, self.action_high)
         return actions
 

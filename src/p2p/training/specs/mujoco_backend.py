@@ -99,7 +99,7 @@ def _check(env_id: str, env: Any) -> None:
 def _read(env_id: str, env: Any, scratch: Any) -> EnvSpec:
     base, space = env.unwrapped, env.action_space
     robot = Robot.of(env)
-    facts = ModelFacts(robot)
+    facts = ModelDescription(robot)
     scratch.reset(seed=0)
     made_up = made_up_samples(scratch, facts.library, np.random.default_rng(0))
     name = env.spec.name
@@ -125,8 +125,8 @@ def _read(env_id: str, env: Any, scratch: Any) -> EnvSpec:
     )
 
 
-class ModelFacts:
-    """What can be told of a robot by its model alone, on any simulator that has one."""
+class ModelDescription:
+    """The joints, bodies and geoms of a robot, read from its MuJoCo model alone."""
 
     def __init__(self, robot: Robot) -> None:
         model = robot.model

@@ -72,7 +72,7 @@ def _on(constant: Array, like: Any, kept: dict[Any, Any]) -> Any:
     return kept[key][0]
 
 
-def _by_body(values: Any, first: Array, reduce: Any) -> Any:
+def _reduce_by_body(values: Any, first: Array, reduce: Any) -> Any:
     """Reduce the last axis from each of `first` to the next: `np.minimum` or `np.logical_or`."""
     if isinstance(values, np.ndarray):
         return reduce.reduceat(values, first, axis=-1)
@@ -384,7 +384,7 @@ class Robot:
 def _foot_height(robot: Robot, field: Field) -> Array:
     shapes = robot.foot_shapes
     gaps = shapes.gaps(field, robot.ground_height)
-    lowest: Array = _by_body(gaps, shapes.first, np.minimum)
+    lowest: Array = _reduce_by_body(gaps, shapes.first, np.minimum)
     return lowest
 
 
@@ -409,7 +409,7 @@ def _touching(robot: Robot, shapes: Shapes, field: Field) -> Any:
 
 def _foot_contact(robot: Robot, field: Field) -> Array:
     shapes = robot.foot_shapes
-    contact: Array = _by_body(_touching(robot, shapes, field), shapes.first, np.logical_or)
+    contact: Array = _reduce_by_body(_touching(robot, shapes, field), shapes.first, np.logical_or)
     return contact
 
 
@@ -635,11 +635,11 @@ class MeasuredInfo(Mapping[str, "Array"]):
     @classmethod
     def join(cls, infos: Sequence[MeasuredInfo]) -> MeasuredInfo:
         """Of all rows of steps of the same environments."""
-        reported = _concatenated([info.reported for info in infos])
-        return cls(infos[0].meter, reported, _concatenated([info.fields for info in infos]))
+        reported = _concatenate([info.reported for info in infos])
+        return cls(infos[0].meter, reported, _concatenate([info.fields for info in infos]))
 
 
-def _concatenated(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+def _concatenate(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -651,4 +651,4 @@ def join_infos(infos: Sequence[Mapping[str, Array]]) -> Mapping[str, Array] | No
     measured = [info for info in infos if isinstance(info, MeasuredInfo)]
     if len(measured) == len(infos):
         return MeasuredInfo.join(measured)
-    return _concatenated(infos)
+    return _concatenate(infos)

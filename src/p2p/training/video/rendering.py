@@ -155,13 +155,13 @@ def _probe(backend: str, environ: Mapping[str, str]) -> str | None:
 def _missing_packages() -> tuple[str, ...]:
     """EGL's packages that are not installed; if all are, what the next backend wants."""
     for packages in PACKAGES.values():
-        absent = tuple(name for name in packages if not _installed(name))
+        absent = tuple(name for name in packages if not _is_installed(name))
         if absent:
             return absent
     return ()
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     info = Path("/var/lib/dpkg/info")
     return (info / f"{package}.list").exists() or any(info.glob(f"{package}:*.list"))
 
@@ -274,7 +274,7 @@ class RenderProcess:
         lines = self._output.read().splitlines(keepends=True)
         done = [RenderOutcome.model_validate_json(line) for line in lines if line.endswith(b"\n")]
         if ended and len(done) < len(self.jobs):
-            why = self._ended or self._last_words()
+            why = self._ended or self._describe_end()
             for job in self.jobs[len(done) :]:
                 partial_path(job.output).unlink(missing_ok=True)
                 done.append(RenderOutcome(output=job.output, ok=False, error=why))
@@ -286,7 +286,7 @@ class RenderProcess:
             self._process.wait()
             self._ended = why
 
-    def _last_words(self) -> str:
+    def _describe_end(self) -> str:
         code = self._process.returncode if self._process is not None else 0
         self._errors.seek(0)
         tail = self._errors.read()[-500:].decode(errors="replace").strip()

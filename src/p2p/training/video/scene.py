@@ -91,7 +91,7 @@ def choose_camera(
     the initial state, with kinematics and centres of mass computed.
     """
     config = config or {}
-    tracked = _root_that_travels(model)
+    tracked = _find_moving_root(model)
     low, high = _bounds(model, data, tracked)
     flat = _moves_in_plane(model, data, normal=2)
     upright = _moves_in_plane(model, data, normal=1)
@@ -144,8 +144,8 @@ def _bounds(model: mujoco.MjModel, data: mujoco.MjData, root: int | None) -> tup
     return (centre - reach).min(axis=0), (centre + reach).max(axis=0)
 
 
-def _root_that_travels(model: mujoco.MjModel) -> int | None:
-    """The first body on the world that can leave its place: a free joint or a slide without limits.
+def _find_moving_root(model: mujoco.MjModel) -> int | None:
+    """Find the first body on the world with a free joint or a slide without limits.
 
     An object lying on a table has such joints, too; an agent is the tree that is driven.
     """
@@ -292,9 +292,9 @@ class Scene:
     def picture(self, data: mujoco.MjData, view: mujoco.MjvCamera) -> Frame:
         """What the camera sees of this state, as an array of its own."""
         self._draw_scene(data, view)
-        return self._drawn()
+        return self._read_frame()
 
-    def _drawn(self) -> Frame:
+    def _read_frame(self) -> Frame:
         mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._draw)
         frame = np.ascontiguousarray(self._pixels[::-1])  # OpenGL counts rows from below
         empty = frame[..., 1] == 0

@@ -63,7 +63,7 @@ def motion_trail(env_id: str, trajectory: RecordedEpisode, width: int, height: i
         frame = scene.end()
     picture = Image.fromarray(frame)
     pen = ImageDraw.Draw(picture)
-    places = projected(drawn, camera, fovy, width, height)
+    places = project_points(drawn, camera, fovy, width, height)
     written: list[float] = []
     for i in sorted(range(len(rows)), key=lambda i: i not in (0, len(rows) - 1)):
         text = f"{trajectory['timestamp'][rows[i]]:.2f} s"
@@ -121,7 +121,7 @@ def initial_frame(env_id: str, trajectory: RecordedEpisode, width: int, height: 
     pen = ImageDraw.Draw(picture)
     bodies = range(1, model.nbody)
     shown = [body for body in bodies if model.body_geomnum[body] and model.body(body).name]
-    places = projected(data.xipos[shown], looking, fovy, width, height)
+    places = project_points(data.xipos[shown], looking, fovy, width, height)
     _write_names(pen, [model.body(body).name for body in shown], places, width, height)
     corner, length = np.array((70.0, height - 60.0)), height / 6
     for axis, (right, up, away) in image_axes(camera.azimuth, camera.elevation).items():
@@ -132,8 +132,8 @@ def initial_frame(env_id: str, trajectory: RecordedEpisode, width: int, height: 
     return np.asarray(picture)
 
 
-def projected(points: Points, camera: Camera, fovy: float, width: int, height: int) -> Points:
-    """Where points of the world are in the picture of a camera, in pixels from its upper left."""
+def project_points(points: Points, camera: Camera, fovy: float, width: int, height: int) -> Points:
+    """Project points of the world to pixels of a camera's picture, from its upper left."""
     axes = np.array(list(image_axes(camera.azimuth, camera.elevation).values()))
     right, up, away = ((points - np.array(camera.lookat)) @ axes).T
     scale = height / 2 / np.tan(np.radians(fovy) / 2) / np.maximum(away + camera.distance, 1e-6)
@@ -165,7 +165,7 @@ class _PoseScene(Scene):
 
     def end(self) -> Frame:
         mujoco.mjr_render(self._viewport, self._scene, self._draw)
-        return self._drawn()
+        return self._read_frame()
 
 
 def _write_names(

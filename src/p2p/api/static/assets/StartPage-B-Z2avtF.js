@@ -1,1 +1,0 @@
-import{Kt as e,l as t}from"./basics-DokVRFgM.js";import{t as n}from"./index-D0ILlP1l.js";var r=e();function i(){return(0,r.jsxs)(r.Fragment,{children:[(0,r.jsx)(t,{title:`New session`}),(0,r.jsx)(n,{unfolded:!0}),(0,r.jsx)(`p`,{className:`small-text muted`,children:`A session runs as a job on this machine; you can close this page.`})]})}export{i as default};
