@@ -459,7 +459,7 @@ def native_returns(task: str, env_id: str, policy_file: Path) -> Iterator[float]
 def report(rows: list[Row], about: list[str]) -> str:
     cases = prompts()
     by_run = {(row["task"], row["contender"]): row for row in rows}
-    lines, met, counted, false_passes, false_fails, refused = [], 0, 0, 0, 0, []
+    lines, met, counted, false_passes, stricter, refused = [], 0, 0, 0, 0, []
     for task, case in cases.items():
         ours, best = by_run.get((task, "prompt")), by_run.get((task, "oracle"))
         if ours is None and best is None:
@@ -470,7 +470,7 @@ def report(rows: list[Row], about: list[str]) -> str:
         if ours is not None and ours["outcome"] == "refused":
             refused.append((task, ours["message"]))
         false_passes += outcome == "passed" and not truth
-        false_fails += truth and outcome == "failed"
+        stricter += truth and outcome == "not passed"
         share = ""
         if most is not None and most > COUNTS and ours is not None:
             counted += 1
@@ -485,7 +485,7 @@ def report(rows: list[Row], about: list[str]) -> str:
         *(__doc__ or "").split("\n\n")[2].splitlines(), "", *about, "",
         f"- Tasks where the prompt reaches {GOOD:.0%} of the oracle's return: {met} of {counted}.",
         f"- Counted are those where the oracle exceeds {COUNTS:.0f}.",
-        f"- False passes: {false_passes}. Fails though the return is met: {false_fails}.",
+        f"- False passes: {false_passes}. Not passed though the return is met: {stricter}.",
         f"- Refused: {len(refused)}.",
         "", table(header, lines), "",
     ]  # fmt: skip

@@ -86,9 +86,9 @@ def test_notebook_runs_in_a_kernel_with_progress(tmp_path: Path) -> None:
     notebook = nbformat.read(EXAMPLES / "first_policy.ipynb", as_version=4)
     client = WatchedNotebook(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
     client.redrawn = []
-    client.execute(
-        env={**os.environ, "P2P_RUNS_DIR": str(tmp_path / "runs"), "IPYTHONDIR": str(tmp_path)}
-    )
+    (tmp_path / "cores").mkdir(mode=0o700)
+    own = {"P2P_RUNS_DIR": "runs", "P2P_CORE_LOCKS": "cores", "IPYTHONDIR": "ipython"}
+    client.execute(env=os.environ | {name: str(tmp_path / own[name]) for name in own})
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     text = " ".join("".join(output.get("text", "") for output in outputs).split())
     shown = [o.data["text/html"] for o in outputs if "text/html" in o.get("data", ())]

@@ -30,7 +30,7 @@ def test_an_honest_reward_has_no_problems() -> None:
         ("def f():\n    return open('x')", "line 2: `open(...)`", "files"),
         ("x = eval('1')", "line 1: `eval(...)`", "expression"),
         ("import pandas", "line 1: `import pandas`", "numpy"),
-        ("from . import x", "line 1: a relative import", ""),
+        ("from . import x", "line 1: relative imports", ""),
         ("x = (1", "line 1: syntax error", "never closed"),
         ("x = 1\n  y = 2", "line 2: syntax error", "indent"),
         ("x = '\0'", "", "null"),

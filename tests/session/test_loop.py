@@ -266,7 +266,7 @@ def test_out_of_time_a_session_keeps_what_it_has_and_goes_on_with_more(
     assert told is not None
     assert told.error == result.message
     assert f"`p2p resume {made.path}` gives it as much again" in result.message
-    assert "time_exhausted" in made.report_path.read_text()
+    assert "out of time" in made.report_path.read_text()
     last = read_events(made.events_path, limit=1000)[-1]
     assert (last.event, last.data["message"]) == ("session.ended", result.message)
     # The time that it took is taken: nothing more is asked.

@@ -82,7 +82,9 @@ class ForkedChild(Child):
         self.stdin, self.stdout = os.fdopen(told, "wb", 0), os.fdopen(printed, "rb", 0)
 
     def has_ended(self) -> bool:
-        return bool(select.select([self._ends], [], [], 0)[0])
+        watched = select.poll()
+        watched.register(self._ends, select.POLLIN)
+        return bool(watched.poll(0))
 
     def reap(self) -> tuple[int, float]:
         os.close(self._ends)

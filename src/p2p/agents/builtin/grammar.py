@@ -467,7 +467,9 @@ class _Reader:
             self._modify(Goal("", speed=entry.value, words=(phrase,)))
 
     def _single(self, token: Token) -> int:
-        if token.amount and token.amount.unit in ("s", "share") and not token.amount.bound:
+        if token.amount and token.amount.unit == "s" and self.before[-1:] in _DEADLINES:
+            self.unused.append(f"{self.before[-1]} {token.text}")
+        elif token.amount and token.amount.unit in ("s", "share") and not token.amount.bound:
             self._last_for(token.amount, token.text)
         elif token.amount:
             self._modify(Goal("", amount=token.amount, words=(token.text,)))
@@ -612,6 +614,8 @@ class _Reader:
 
 _MEASURED_BY = {"m/s": TRAVEL | {"hop"}, "lengths/s": TRAVEL | {"hop"}, "rad/s": {"turn", "spin"},
                 "radius": {"turn", "spin"}, "rad": {"turn", "spin", "lean"}}  # fmt: skip
+_DEADLINES = (["within"], ["in"], ["under"])
+"""Before seconds: by when, which nothing measures; not for how long."""
 _CARRIED = {"target": "reach", "away": "leave", "backward": "leave",
             **dict.fromkeys(("left", "right", "forward"), "go")}  # fmt: skip
 """What it means to put or take something there."""

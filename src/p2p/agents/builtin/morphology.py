@@ -200,6 +200,15 @@ class Morphology:
         return next((geom for geom in fixed if _has_word_prefix(geom.name, TARGETS)), None)
 
     @cached_property
+    def goal_radius(self) -> float:
+        """Of the ball or disc that marks what is to be reached; 0 where there is none."""
+        goal = self.goal
+        if goal is None:
+            return 0.0
+        marks = (g for g in self.spec.geoms if g is goal or g.body == goal.name)
+        return max((g.size[0] for g in marks if g.type in ("sphere", "cylinder")), default=0.0)
+
+    @cached_property
     def _carried(self) -> frozenset[int]:
         """The bodies that driven joints move."""
         moved = {joint.body for joint in self.driven}

@@ -650,7 +650,8 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.cannot.append("push: no part is called an object")
         return
     stated, length = goal.amount_in("m"), builder.model.length
-    near = stated or (0.12 if pushing else 0.1) * length
+    usual = 0.12 * length if pushing else max(0.1 * length, builder.model.goal_radius)
+    near = stated or usual
     if goal.direction == "away":
         if not pushing:
             builder.add(Row("Keeps away from the target", "mean", "target_distance",
