@@ -168,7 +168,7 @@ class Session:
         return self
 
     def remark(self, text: str) -> int:
-        """Say what to do differently from the next revision on; returns the feedback's number."""
+        """Add feedback for the next revision; return its number."""
         order = SteeringOrder(remark=text.strip(), given_at=utc_now())
         return int(give_feedback(self.path, order).stem)
 

@@ -20,7 +20,7 @@ from processes import wait_until
 from rich.console import Console
 
 from p2p.commands.criteria_editor import apply, edit_criteria
-from p2p.commands.live import Countdown, roughly
+from p2p.commands.live import Countdown, format_estimate
 from p2p.commands.session_progress import (
     BARS,
     SessionProgress,
@@ -510,7 +510,7 @@ def test_a_countdown_runs_down_and_follows_only_large_changes() -> None:
     assert countdown.seconds_left(90.0, now=2.0) == 98
     assert countdown.seconds_left(50.0, now=3.0) == 50
     assert countdown.seconds_left(None, now=4.0) is None
-    assert [roughly(seconds) for seconds in (0, 41, 61, 5399, 9000, 9100)] == [
+    assert [format_estimate(seconds) for seconds in (0, 41, 61, 5399, 9000, 9100)] == [
         "5 s", "45 s", "2 min", "90 min", "2.5 h", "3 h",
     ]  # fmt: skip
 

@@ -102,7 +102,7 @@ def test_the_end_of_the_time_interrupts_what_the_session_waits_for(tmp_path: Pat
     session = SessionRecord(tmp_path)
     session.set_status("running")
     switch, clock = StopSwitch(), Clock(limit_s=0.1)
-    with switch.listening(), heartbeat(session, switch, clock):
+    with switch.handle_signals(), heartbeat(session, switch, clock):
         with pytest.raises(KeyboardInterrupt):
             threading.Event().wait(60)
         assert switch.out_of_time
@@ -116,7 +116,7 @@ def test_a_cancel_before_the_end_of_the_time_stays_one(tmp_path: Path) -> None:
     session = SessionRecord(tmp_path)
     session.set_status("running")
     switch = StopSwitch()
-    with switch.listening(), switch.suspend_interrupts():
+    with switch.handle_signals(), switch.suspend_interrupts():
         os.kill(os.getpid(), signal.SIGTERM)
         switch.stop_for_time()
         assert switch.cancelled()

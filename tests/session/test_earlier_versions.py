@@ -71,7 +71,7 @@ def sessions(tmp_path: Path) -> Iterator[Sessions]:
 def test_every_record_of_an_earlier_version_is_read(version: str, tmp_path: Path) -> None:
     session = unpack(version, tmp_path)
     before = tree(session.path)
-    assert session.unreadable() == []
+    assert session.find_unreadable() == []
     runs = [run for iteration in session.iteration_records() for run in iteration.runs()]
     for run in runs:
         config = run.config.read()
@@ -111,7 +111,7 @@ def test_killed_under_an_earlier_version_it_resumes(version: str, sessions: Sess
     assert result is not None
     assert (result.model_calls, result.unanswered) == (0, 0)  # the built-in author's are none
     assert len(list(session.llm_dir.glob("*.json"))) >= calls
-    assert session.unreadable() == []
+    assert session.find_unreadable() == []
 
 
 def test_no_record_of_earlier_fields_is_unreadable() -> None:

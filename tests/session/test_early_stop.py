@@ -131,7 +131,7 @@ def test_the_watcher_stops_at_the_first_that_holds(make: Made) -> None:
     early, judges, run = make({(100, 1): 0.9, (200, 1): 0.9, (200, 3): 0.9, (300, 1): 0.9})
     for step, score in ((100, 0.9), (150, 0.3), (200, 0.9), (300, 0.9)):
         checkpoint(run, step, score)
-    with early.watching():
+    with early.watch_checkpoints():
         deadline = time.monotonic() + 60
         while not run.stop.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -146,7 +146,7 @@ def test_a_stop_that_a_killed_process_owed_is_given(make: Made) -> None:
     early, judges, run = make({})
     passed = ConfirmationTry(run_id=run.iteration_id, step=100, block=2, passed=True)
     early.record.confirmation_tries.save(ConfirmationTries(tries=(passed,)))
-    with early.watching():
+    with early.watch_checkpoints():
         pass
     assert run.stop.exists()
     assert judges.asked == []
@@ -157,7 +157,7 @@ def test_an_error_is_kept_once_and_later_checkpoints_are_judged(make: Made) -> N
     judges.failing = (100, 200)
     for step in (100, 200, 300):
         checkpoint(run, step, 0.9)
-    with early.watching():
+    with early.watch_checkpoints():
         deadline = time.monotonic() + 60
         while not run.stop.exists() and time.monotonic() < deadline:
             time.sleep(0.01)

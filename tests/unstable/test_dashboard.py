@@ -341,7 +341,7 @@ def test_the_time_left_follows_the_pace_of_the_latest_updates(tmp_path, monkeypa
     folder = RunFolder(tmp_path / "run")
     made = run(tmp_path, steps=0)
     files = RunFiles(folder.path)
-    with folder.held():
+    with folder.hold_lock():
         folder.write_status(SelfPlayStatus("running", 0, 10, host=socket.gethostname()))
         for step in range(1, 5):
             monkeypatch.setattr(trackers.time, "time", lambda step=step: 1000.0 + 3 * step)
@@ -420,7 +420,7 @@ def test_a_run_whose_process_is_gone_has_failed(tmp_path: Path) -> None:
     Tracker("demo", run_dir=tmp_path).flush()
     folder = RunFolder(tmp_path)
     running = SelfPlayStatus("running", 3, 10, pid=1, host=socket.gethostname())
-    with folder.held():
+    with folder.hold_lock():
         folder.write_status(running)
         assert RunFiles(tmp_path).fetch().status == "running"
     view = RunFiles(tmp_path).fetch()
@@ -435,5 +435,9 @@ def test_checking_the_lock_does_not_block_a_run(tmp_path: Path) -> None:
     with (tmp_path / "run.lock").open("w") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         threading.Timer(0.2, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
-        with folder.held(), pytest.raises(ConfigError, match="another process"), folder.held():
+        with (
+            folder.hold_lock(),
+            pytest.raises(ConfigError, match="another process"),
+            folder.hold_lock(),
+        ):
             pass

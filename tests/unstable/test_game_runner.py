@@ -12,7 +12,7 @@ import pytest
 
 from unstable.core import outcome
 from unstable.games import GameError, GameRunner
-from unstable.games.players import RandomLegal, find_fewest_players, list_game_ids, play, probe
+from unstable.games.players import RandomLegal, find_fewest_players, list_game_ids, play, try_game
 from unstable.games.rules import BOARDS, LEGAL_MOVES, compact_view
 from unstable.reward_transformations import WinDrawLossFormatter
 
@@ -236,22 +236,22 @@ def test_ids_are_listed_without_their_variants():
     [("TicTacToe-v0", 2), ("Blackjack-v0", 1), ("ThreePlayerTicTacToe-v0", 3)],
 )
 def test_a_game_that_runs_says_with_how_many(env_id, players):
-    entry = probe(env_id)
+    entry = try_game(env_id)
     assert (entry.num_players, entry.reason) == (players, "")
     assert entry.has_random_legal
 
 
 def test_a_game_that_does_not_run_says_why():
-    entry = probe("NoSuchGame-v0")
+    entry = try_game("NoSuchGame-v0")
     assert entry.num_players is None
     assert "not found in registry" in entry.reason
 
 
 def test_probe_explains_missing_requirements(monkeypatch):
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    assert probe("TwentyQuestions-v0").reason == "needs an OPENROUTER_API_KEY"
-    assert probe("Klondike-v0").reason == "is broken in this TextArena"
-    assert "not installed" in probe("UsedCarNegotiation-v0").reason
+    assert try_game("TwentyQuestions-v0").reason == "needs an OPENROUTER_API_KEY"
+    assert try_game("Klondike-v0").reason == "is broken in this TextArena"
+    assert "not installed" in try_game("UsedCarNegotiation-v0").reason
 
 
 def test_games_command_lists_games_and_requirements() -> None:

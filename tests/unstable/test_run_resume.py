@@ -119,7 +119,7 @@ def test_a_run_is_never_resumed_to_fewer_updates(
 
 def test_resume_refuses_a_run_in_use(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(run)
-    with RunFolder(run).held():
+    with RunFolder(run).hold_lock():
         assert resume(run, "--updates", "9") == 2
     assert "another process" in capsys.readouterr().err
     assert contents(run) == before

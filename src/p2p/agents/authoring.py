@@ -60,7 +60,7 @@ class CodeAuthor(ABC):
 
     @abstractmethod
     def request(self) -> Record:
-        """What is to be written."""
+        """Return the request for the code."""
 
     @abstractmethod
     def sections(self) -> dict[str, str]:
@@ -75,11 +75,11 @@ class CodeAuthor(ABC):
         """Run it in the sandbox."""
 
     def screen(self) -> tuple[str, ...] | None:
-        """Why the code must not be used although it runs; None: it is not screened."""
+        """Return why the code must not be used although it runs, or None without screening."""
         return None
 
     def rank(self) -> tuple[str, ...] | None:
-        """What the code that was checked last puts in the wrong order; None: it is not ranked."""
+        """Return what the last checked code ranks wrongly, or None without a ranking."""
         return None
 
     def write(self, *, review: bool, code: str | None = None, author: str = "") -> AuthoredCode:
@@ -93,10 +93,10 @@ class CodeAuthor(ABC):
         else:
             self.code, self.author = tidy_code(code), author
             self._step("draft", ok=True, text=f"by {author}", code=self.code)
-        return self._settle(review=review)
+        return self._revise_code(review=review)
 
-    def _settle(self, *, review: bool) -> AuthoredCode:
-        """The code as it stands, checked, reviewed and ranked until it will do."""
+    def _revise_code(self, *, review: bool) -> AuthoredCode:
+        """Check, review and rank the code, and have it rewritten until it is accepted."""
         good = ""
         rankings = 0
         for _ in range(MAX_FIXES + 1):

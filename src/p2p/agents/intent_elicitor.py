@@ -231,7 +231,7 @@ def with_criteria(intent: Intent, criteria: Sequence[Criterion]) -> Intent:
 
 
 def with_visual_criteria(intent: Intent, texts: Sequence[str]) -> Intent:
-    """The intent with what must be seen as criteria of their own; one that is there is not added.
+    """Add visual requirements as criteria, unless the intent has them.
 
     Raises ValueError where it would have too many.
     """

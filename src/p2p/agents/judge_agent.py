@@ -139,7 +139,7 @@ class EpisodeJudge:
             episodes = [*self._look_at(episodes[:LOOKED_AT]), *episodes[LOOKED_AT:]]
         else:
             episodes = self._measure_and_look(episodes)
-        decided = [each for each in self._correct(self._settle(episodes)) if each.opinions]
+        decided = [each for each in self._correct(self._merge_verdicts(episodes)) if each.opinions]
         return verdicts.sum_up(
             decided,
             self.intent.criteria,
@@ -173,7 +173,7 @@ class EpisodeJudge:
             return measured
         chosen = [0, *(1 + i for i in _extremes(measured[1:]))]
         if missed := self._missed_in_all(measured):
-            [first] = self._settle(self._look_at(measured[:1]), missed)
+            [first] = self._merge_verdicts(self._look_at(measured[:1]), missed)
             measured[0] = first
             scores = first.verdict.criteria if first.verdict else ()
             chosen = [] if self._find_missed(scores) & missed else chosen[1:]
@@ -246,10 +246,10 @@ class EpisodeJudge:
             return verdicts.unavailable_opinion("vlm", str(error) or type(error).__name__)
         return verdicts.visual_opinion(verdict, self.intent.criteria, shown)
 
-    def _settle(
+    def _merge_verdicts(
         self, episodes: Sequence[JudgedEpisode], missed: AbstractSet[str] = frozenset()
     ) -> list[JudgedEpisode]:
-        """The verdict on each episode that has none, as far as it can be told without the others.
+        """Merge the opinions on each undecided episode, without looking at the other episodes.
 
         `missed`: what code found missed in all episodes.
         """
@@ -299,7 +299,7 @@ class EpisodeJudge:
             return replace(verdict, diagnosis=f"{verdict.diagnosis} {note}".strip())
 
     def _correct(self, episodes: Sequence[JudgedEpisode]) -> list[JudgedEpisode]:
-        """Let what was seen of some episodes count for those that were only measured."""
+        """Correct the scores of measured episodes by what the VLM saw of others."""
         pairs = [
             (e.code, e.verdict)
             for e in episodes

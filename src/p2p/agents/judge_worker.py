@@ -47,7 +47,7 @@ class _Nowhere(io.TextIOBase):
 
 
 def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
-    """Judge `payload["episodes"]`; one line for each, in their order, as soon as it is there."""
+    """Judge `payload["episodes"]`; send a line for each in order, as soon as it is judged."""
 
     def say(message: dict[str, Any]) -> None:
         send(json.dumps(message).encode())

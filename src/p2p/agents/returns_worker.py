@@ -35,13 +35,13 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     if "sweeps" in payload or "asked" in payload:
         _play_scripts(payload, config, say)
     else:
-        _behave(payload, config, say)
+        _run_behaviours(payload, config, say)
 
 
-def _behave(
+def _run_behaviours(
     payload: Mapping[str, Any], config: TrainConfig, say: Callable[[dict[str, Any]], None]
 ) -> None:
-    """All behaviours side by side; one by one in an engine, and where the reward raises."""
+    """Run all behaviours as a batch, or one by one in an engine or after an error."""
     names = payload["behaviours"]
     acts = {
         name: Policy.load(Path(payload["policy"])) if name == "previous_best" else name

@@ -114,7 +114,7 @@ def revise(client: LLMClient, view: SessionView, iteration: int) -> Revision:
 
 
 def environment_facts(config: TrainConfig) -> str:
-    """The environment, and what of it a reward can reach."""
+    """Describe the environment and what a reward can read of it."""
     facts = all_facts(spec_for(config))
     return f"{facts}\n\n{access(side_info=config.side_info)}"
 
@@ -379,7 +379,7 @@ def _apply_changes(
     fixed: tuple[str, ...],
     notes: list[str],
 ) -> TrainConfig:
-    """The configuration with what is allowed of the changes."""
+    """Apply the permitted changes to the configuration."""
     why = "the user has set it" if view.loop.hp_tuning else "hyperparameters are not to be tuned"
     notes += [f"{n} stays at {getattr(base, n)}: {why}" for n in asked if n in fixed]
     free = {name: value for name, value in asked.items() if name not in fixed}
@@ -412,7 +412,7 @@ def _update_lessons(lineage: Lineage, updates: Iterable[LessonUpdate]) -> tuple[
 def _learn_lesson(
     lineage: Lineage, iteration: int, proposal: RevisionProposal, notes: list[str]
 ) -> tuple[Lineage, str]:
-    """The lessons with the new one; an iteration that nobody judged teaches nothing."""
+    """Add the new lesson, unless the iteration was not judged."""
     text = " ".join(proposal.lesson.split())[:500]
     node = lineage.node(iteration)
     if not text:
@@ -477,8 +477,8 @@ def middle_rollout(run: RunView) -> RolloutJudgment | None:
 # --- frames ---------------------------------------------------------------------------------------
 
 
-def can_see(model: str, vlm: str) -> bool:
-    """Whether a model takes pictures, by what is known of its provider, or as it looks already."""
+def takes_pictures(model: str, vlm: str) -> bool:
+    """Return whether a model accepts images, by its provider or because it judges videos."""
     provider = model.partition(":")[0]
     if provider in PROVIDERS and PROVIDERS[provider].sees:
         return True
@@ -492,7 +492,7 @@ def pictures_of(view: SessionView, iteration: int, model: str) -> tuple[str | Me
     """The median judged episode for a model that sees: all poses at once, then some frames."""
     run = view.iterations[iteration].best_run
     rollout = middle_rollout(run) if run else None
-    if run is None or rollout is None or not can_see(model, view.loop.vlm_model):
+    if run is None or rollout is None or not takes_pictures(model, view.loop.vlm_model):
         return ()
     file = episode_files(run).get(rollout.label)
     if file is None or not view.loop.videos:

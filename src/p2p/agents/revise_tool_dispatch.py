@@ -94,7 +94,7 @@ class SessionTools:
 
     @_as_text
     def get_iteration(self, part: Part, iteration: int | None = None, run_id: str = "") -> str:
-        """One part of what is known of an iteration.
+        """Return one part of the record of an iteration.
 
         Args:
             part: `reward_code`; `training`: returns, exploration, losses, reward terms; `judgment`:
@@ -205,7 +205,7 @@ class SessionTools:
         return f"noted: lesson {index} becomes {tier}: {lessons[index].text}"
 
     def _find(self, iteration: int | None) -> IterationView:
-        """The iteration of this number; None: the one in question, or the last."""
+        """Return the iteration of this number; by default the current one, or the last."""
         iterations = self._view.iterations
         if not iterations:
             raise ToolMistake("there is no iteration yet")
@@ -343,7 +343,7 @@ def _rollout_line(rollout: RolloutJudgment) -> str:
 
 
 def _rollout_text(run: RunView, step: int | None, label: str) -> str:
-    """What each judge said of an episode of a judged checkpoint; None: of the last one."""
+    """Return each judge's opinion on an episode of a checkpoint, by default the last."""
     judgments = run.checkpoint_judgments
     if not judgments:
         raise ToolMistake(f"no checkpoint of {run.run_id} is judged")

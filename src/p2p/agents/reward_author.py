@@ -94,7 +94,7 @@ class RewardAuthor(CodeAuthor):
         )
         self.steps, self.code = [], ""
         self._ask(self._next_turn("alternative", request), "draft")
-        return self._settle(review=False)
+        return self._revise_code(review=False)
 
     def sections(self) -> dict[str, str]:
         facts = [all_facts(spec_for(self.config))]
@@ -128,7 +128,7 @@ class RewardAuthor(CodeAuthor):
         return CheckOutcome(tuple(problems), measured)
 
     def screen(self) -> tuple[str, ...]:
-        """The cheats that it pays as much as what is asked; none where nothing can be scripted."""
+        """Return the cheats that earn as much as the task; none if nothing can be scripted."""
         asked, judged = self.judged_cheats
         if not judged:
             return ()

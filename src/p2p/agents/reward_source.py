@@ -88,7 +88,7 @@ _WEIGHTS = {weights}
 
 
 def reweight(code: str, factors: Mapping[str, float]) -> str | None:
-    """The reward with each named term times its factor; None: that cannot be done to this code.
+    """Multiply each named term by its factor; None if that is impossible for this code.
 
     Of a recipe the terms are weighed anew. Any other `reward_fn`, whose total is the sum of its
     terms by the rules of writing one, is wrapped, once.
@@ -144,7 +144,7 @@ def find_breaches(
 
 
 def _describe_breach(check: LessonCheck, code: str, hyperparameters: Mapping[str, Any]) -> str:
-    """How the proposal breaks the check; empty if it does not, or if nobody can tell."""
+    """Describe how a proposal breaks the check; empty if it does not, or if unknown."""
     name, limit = check.name, check.value
     if check.kind == "term_required":
         return "" if name in term_names(code) else f"has no reward term `{name}`"

@@ -247,7 +247,7 @@ def pay_cheats(code: str, config: TrainConfig, asked: Place) -> dict[str, float]
 def _run_reward(
     code: str, config: TrainConfig, task: Mapping[str, object], policy: Policy | None = None
 ) -> tuple[dict[str, Paid], SandboxExit]:
-    """What the worker says is paid, by name, in the sandbox; raises RewardFailed."""
+    """Run the reward in the sandbox and return the returns by name; raises RewardFailed."""
     paid: dict[str, Paid] = {}
 
     def take(message: Paid | _Raised | _Alive, _: SandboxedProcess) -> None:
@@ -459,13 +459,13 @@ def _mismatch(
         f"{format_score(a.score)} and {IN_WORDS[worse]} {format_score(b.score)}, but the reward "
         f"pays {paid[better].mean:.4g} and {paid[worse].mean:.4g} for an episode of "
         f"{paid[better].steps:.0f} and {paid[worse].steps:.0f} steps. "
-        f"Criteria: {_apart(a, b)}. "
+        f"Criteria: {_find_separating(a, b)}. "
         f"Terms: {_terms(paid[better])} against {_terms(paid[worse])}"
     )
 
 
-def _apart(a: Judged, b: Judged) -> str:
-    """The criteria that tell two behaviours apart, those that do it most first."""
+def _find_separating(a: Judged, b: Judged) -> str:
+    """Return the criteria that separate two behaviours, the clearest first."""
     both = {name: (score, b.criteria.get(name, 0.0)) for name, score in a.criteria.items()}
     order = sorted(both, key=lambda name: -abs(both[name][0] - both[name][1]))
     differ = [
@@ -545,7 +545,7 @@ def gradients(
 
 
 def rising_share(found: Sequence[CriterionGradient]) -> float | None:
-    """The share of motions along which the return rises with a criterion; None: none tells."""
+    """Return the share of motions whose return rises with a criterion; None if unknown."""
     return fmean(each.correlation >= RISES for each in found) if found else None
 
 

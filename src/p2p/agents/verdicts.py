@@ -108,7 +108,7 @@ def score_event(score: CriterionScore, criterion: Criterion) -> CriterionScore:
 def visual_opinion(
     verdict: VisualVerdict, criteria: Sequence[Criterion], shown: str = ""
 ) -> JudgeOpinion:
-    """The opinion of the judge that looks; one that could tell nothing is not available."""
+    """Return the VLM's opinion, which is unavailable if it could tell nothing."""
     if all(each.score is None for each in verdict.criteria):
         reason = f"the pictures show nothing conclusive: {verdict.diagnosis}"
         return unavailable_opinion("vlm", reason)
@@ -122,7 +122,7 @@ def seen_scores(
     criteria: Sequence[Criterion],
     measured: Iterable[CriterionScore] = (),
 ) -> tuple[CriterionScore, ...]:
-    """What was seen as scores; the value of a visual criterion is its score.
+    """Return the scores of what the VLM saw; a visual criterion's value is its score.
 
     A number that was measured stays where the score that came with it does. One whose score is
     overruled measured something else.
@@ -188,7 +188,7 @@ class Verdict:
 
 
 def verdict_of_one(opinion: JudgeOpinion, *, alone: bool) -> Verdict:
-    """The verdict of one judge; `alone`: nobody else was asked for."""
+    """Return the verdict of a single judge; `alone`: no other judge was requested."""
     confidence = CONFIDENCE[opinion.judge if alone else "one_of_two"]
     return Verdict(opinion.criteria, opinion.diagnosis, opinion.failure_tags, confidence)
 
@@ -216,7 +216,7 @@ def agree(code: JudgeOpinion, vlm: JudgeOpinion, criteria: Sequence[Criterion]) 
 def merge_opinions(
     code: JudgeOpinion, vlm: JudgeOpinion, *, confidence: float | None = None
 ) -> Verdict:
-    """Of judges that agree: numbers by the one who measures, the rest by the one who sees."""
+    """Merge agreeing opinions: numbers from the code judge, the rest from the VLM."""
     near = agreement(code, vlm)
     if confidence is None:
         confidence = CONFIDENCE["code"] if near is None else near
@@ -243,7 +243,7 @@ def mean_shifts(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, floa
 def apply_shifts(
     verdict: Verdict, by: Mapping[str, float], evidence: Mapping[str, str] | None = None
 ) -> Verdict:
-    """For an episode nobody looked at: what was learnt of the code judge on those that were seen.
+    """Apply the corrections of the code judge to an episode that the VLM did not see.
 
     Otherwise a trick that the eye finds in every episode it is shown would still count in the rest.
     Where the code judge is overruled, `evidence` of those that were seen stands for its own.
@@ -262,7 +262,7 @@ def apply_shifts(
 
 
 def overruling_evidence(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, str]:
-    """By criterion: what was seen where the code judge is overruled."""
+    """Return the VLM's evidence by criterion where it overrules the code judge."""
     return {
         each.id: f"{BY_OTHERS}{each.evidence}"[:500]
         for opinion, verdict in pairs
@@ -305,7 +305,7 @@ class JudgedEpisode:
         return tuple(each for each in (self.code, self.vlm) if each is not None)
 
     def rollout(self, criteria: Sequence[Criterion]) -> RolloutJudgment:
-        """As it is kept; without a verdict its score is None."""
+        """Return the stored form; without a verdict its score is None."""
         verdict = self.verdict or Verdict((), "", (), 0.0)
         return RolloutJudgment(
             label=self.label,
@@ -335,7 +335,7 @@ def sum_up(
     judged = [each for each in rollouts if each.score is not None]
     scores = [each.score for each in judged if each.score is not None]
     summed = tuple(_criterion(criterion, judged) for criterion in criteria)
-    unavailable = _unavailable(rollouts)
+    unavailable = _describe_unavailable(rollouts)
     if not judged:
         reasons = "; ".join(f"{name}: {why}" for name, why in unavailable.items())
         return JudgmentResult(
@@ -376,8 +376,8 @@ def sum_up(
     )
 
 
-def _unavailable(rollouts: Sequence[RolloutJudgment]) -> dict[JudgeName, str]:
-    """Judges that were asked for and judged nothing at all, with the reasons they gave."""
+def _describe_unavailable(rollouts: Sequence[RolloutJudgment]) -> dict[JudgeName, str]:
+    """Describe the requested judges that judged nothing, with their reasons."""
     reasons: dict[JudgeName, str] = {}
     names: tuple[JudgeName, ...] = ("code", "vlm")
     for name in names:
@@ -444,7 +444,9 @@ def _diagnosis(
     weak = sorted((s for s in summed if s.score is not None and s.score < 1), key=_score)[:3]
     parts = [f"{len(judged)} of {episodes} episodes judged."] if len(judged) < episodes else []
     if weak:
-        parts.append("Weakest: " + "; ".join(_shortfall(each, by_id[each.id]) for each in weak))
+        parts.append(
+            "Weakest: " + "; ".join(_describe_shortfall(each, by_id[each.id]) for each in weak)
+        )
         parts[-1] += "."
     order = sorted(judged, key=lambda each: each.score or 0.0)
     worst, middle = order[0].diagnosis, order[len(order) // 2].diagnosis
@@ -457,7 +459,7 @@ def _diagnosis(
     return " ".join(parts)
 
 
-def _shortfall(score: CriterionScore, criterion: Criterion) -> str:
+def _describe_shortfall(score: CriterionScore, criterion: Criterion) -> str:
     if criterion.event:
         return f"{criterion.title}: {score.evidence}"
     text = f"{criterion.title} {format_score(_score(score))}"

@@ -163,7 +163,7 @@ def pictures(model: str, film: Film, *, as_frames: bool = False) -> Pictures:
 
 
 def stretches(trajectory: RecordedEpisode, criteria: Sequence[Criterion]) -> list[Stretch]:
-    """Where an episode changes most, and where it goes on as it does most of the time.
+    """Return where an episode changes most, and where it is most typical.
 
     Change is that of what the criteria name, if they name columns or bodies, else of heights,
     postures and speeds; averaged over a stretch, so that a gait counts as no change.
@@ -321,7 +321,7 @@ def synthesise(
     *,
     amendments: tuple[str, ...] = (),
 ) -> Verdict:
-    """What is true of an episode with two opinions, by a model that has heard both.
+    """Resolve two opinions on an episode by asking a model that is given both.
 
     What code scored of other criteria than the intent's stays as it is. Raises InferenceError.
     """

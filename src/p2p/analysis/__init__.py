@@ -37,7 +37,7 @@ class Trend(Record):
 
 
 def keep_finite(values: ArrayLike) -> Curve:
-    """The finite values, flat and in order; what is no number counts as not finite."""
+    """Return the finite values, flat and in order, without values that are not numbers."""
     try:
         numbers = np.asarray(values, dtype=np.float64).ravel()
     except (TypeError, ValueError):
@@ -53,7 +53,7 @@ def scale_to_one(curve: Curve) -> tuple[Curve, float]:
 
 
 def number(value: object) -> float:
-    """The value as a float; NaN for what is none."""
+    """Convert a value to float, or to NaN if it is not a number."""
     if isinstance(value, bool) or value is None:
         return float("nan")
     try:

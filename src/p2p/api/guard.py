@@ -167,5 +167,5 @@ def _limit_body(receive: Receive, limit: int) -> Receive:
 
 
 def new_token() -> str:
-    """A token nobody can guess."""
+    """Return a new random token."""
     return secrets.token_urlsafe(32)

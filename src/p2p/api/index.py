@@ -128,7 +128,7 @@ class SessionIndex:
                     self._read(name, Path(path), changed)
 
     def refresh_one(self, session_id: str, folder: Path) -> None:
-        """Take over at once what was done to one session."""
+        """Reread one session at once."""
         self._read(session_id, folder, READ_AGAIN)
 
     def _read(self, session_id: str, folder: Path, changed: int) -> None:

@@ -82,7 +82,7 @@ def restore_benchmark(state: State, benchmark_id: str) -> StopResponse:
 
 @router.delete("/trash/{entity_id}")
 def remove_for_good(state: State, entity_id: str) -> StopResponse:
-    """Delete it from the disk; only what is in the trash."""
+    """Delete an item of the trash from the disk."""
     find = _find_benchmark if BENCHMARK_ID.fullmatch(entity_id) else AppState.session
     record = _check_trashed(find(state, entity_id), entity_id)
     # Renamed first: half a session must never look like a whole one.

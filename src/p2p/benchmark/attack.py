@@ -141,7 +141,7 @@ def _recipe(
 
 
 def _exact(term: Term, measures: Mapping[str, Measure]) -> Term:
-    """A cost that begins at the bound of its criterion, and not on the safe side of it."""
+    """Return a cost that starts at its criterion's bound, without a safety margin."""
     for measure in (measures[name] for name in term.criteria if name in measures):
         bound = measure.high if term.shape == "under" else measure.low
         if measure.stat == "share" and term.is_cost and bound is not None:
@@ -162,7 +162,7 @@ def train_attacks(
     cancelled: Callable[[], bool] = lambda: False,
     on_progress: Callable[[dict[str, float]], None] = lambda _: None,
 ) -> list[AttackResult]:
-    """Train each attack with its seed, one core each; returns what is then to be judged.
+    """Train each attack with its seed on one core; return the runs to judge.
 
     A run that is complete is not done again. One of other criteria or settings is replaced.
     """

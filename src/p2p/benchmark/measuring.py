@@ -80,7 +80,7 @@ def truth_path(folder: Path, number: int) -> Path:
 
 
 def policy_file(session: Path, result: SessionResult | None) -> Path | None:
-    """The file that can be played without trusting it; None: the session made no policy."""
+    """Return the policy file that is safe to load, or None if the session has none."""
     if result is None or result.policy is None:
         return None
     path = (session / result.policy).with_name("policy.safetensors")
@@ -93,7 +93,7 @@ def policy_file(session: Path, result: SessionResult | None) -> Path | None:
 def measure(
     folder: Path, case: Case, result: SessionResult | None, *, play: bool = True
 ) -> TruthResult | None:
-    """Measure a case, or read what was measured of the same policy before.
+    """Measure a case, or read an earlier measurement of the same policy.
 
     None: there is no truth to compare with, or no policy. Raises NotPlayable, also for what is not
     measured yet where nothing is to be played.

@@ -375,7 +375,7 @@ def agreement(report: BenchmarkReport) -> list[str]:
 
 
 def _write_lines(part: str, report: BenchmarkReport) -> list[str]:
-    """The lines of a part of the report that is told in words."""
+    """Return the lines of a report section in prose."""
     text = _environment().get_template("report.text.jinja")
     macros = text.make_module({"outcomes": OUTCOMES})
     lines = str(getattr(macros, part)(report)).splitlines()

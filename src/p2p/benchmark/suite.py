@@ -113,7 +113,7 @@ def parse_suite(text: str, name: str, folder: Path | None = None) -> tuple[Case,
 
 
 def _read_rows(text: str, name: str) -> tuple[list[tuple[int, dict[str, str]]], list[str]]:
-    """The rows that have a cell for each column, and what is wrong with the others."""
+    """Read the rows with a cell for each column, and the problems of the others."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows, problems = [], []
     try:

@@ -182,7 +182,7 @@ def default_text(request: type[BaseModel], field: str) -> str:
 
 
 def options_of(context: typer.Context) -> dict[str, Any]:
-    """What was typed of the flags that a record has, by field."""
+    """Return the flags given on the command line, by field of a record."""
     typed: dict[str, Any] = context.meta.get(OPTIONS, {})
     return dict(typed)
 

@@ -20,7 +20,7 @@ from p2p.commands.console import (
     out,
     print_json,
 )
-from p2p.commands.live import Bar, Countdown, LiveView, bars, plain_table, roughly
+from p2p.commands.live import Bar, Countdown, LiveView, bars, format_estimate, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +170,7 @@ class AttackProgress(LiveView):
         left = self._countdown.seconds_left(
             elapsed / gained * (1 - self.share) if gained > 0.01 else None
         )
-        rest = "" if left is None else f"  about {roughly(left)} left"
+        rest = "" if left is None else f"  about {format_estimate(left)} left"
         return f"{self.share:4.0%} of {self.total} attacks{rest}"
 
     def update(self, progress: dict[str, float]) -> None:

@@ -78,7 +78,7 @@ def apply(criteria: tuple[Criterion, ...], command: list[str]) -> tuple[Criterio
     return COMMANDS[verb](criteria, rest)
 
 
-def _chosen(criteria: tuple[Criterion, ...], text: list[str], wanted: int) -> int:
+def _parse_choice(criteria: tuple[Criterion, ...], text: list[str], wanted: int) -> int:
     if len(text) != wanted or not text[0].isdecimal():
         raise ValueError("name a criterion by its number, as in: drop 3, or threshold 3 2.5")
     number = int(text[0])
@@ -88,13 +88,13 @@ def _chosen(criteria: tuple[Criterion, ...], text: list[str], wanted: int) -> in
 
 
 def _drop(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
-    i = _chosen(criteria, text, 1)
+    i = _parse_choice(criteria, text, 1)
     return criteria[:i] + criteria[i + 1 :]
 
 
 def _set(field: str) -> Callable[[tuple[Criterion, ...], list[str]], tuple[Criterion, ...]]:
     def change(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
-        i = _chosen(criteria, text, 2)
+        i = _parse_choice(criteria, text, 2)
         try:
             value = float(text[1])
         except ValueError:
@@ -112,14 +112,14 @@ def _change_criterion(
 
 
 def _soften(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
-    i = _chosen(criteria, text[:1], 1)
+    i = _parse_choice(criteria, text[:1], 1)
     if len(text) < 2:
         raise ValueError(f"say why it need not be met, as in: soft {i + 1} it is only nicer so")
     return _change_criterion(criteria, i, "soft_reason", " ".join(text[1:]))
 
 
 def _harden(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
-    return _change_criterion(criteria, _chosen(criteria, text, 1), "soft_reason", "")
+    return _change_criterion(criteria, _parse_choice(criteria, text, 1), "soft_reason", "")
 
 
 def _edit(criteria: tuple[Criterion, ...], _: list[str]) -> tuple[Criterion, ...]:

@@ -61,8 +61,8 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def roughly(seconds: float) -> str:
-    """`40 s`, `6 min`, `2.5 h`: no more exact than an estimate is, and never less than it."""
+def format_estimate(seconds: float) -> str:
+    """Format an estimate, rounded up: `40 s`, `6 min`, `2.5 h`."""
     if seconds <= 55:
         return f"{max(5, math.ceil(seconds / 5) * 5)} s"
     if seconds <= 90 * 60:
@@ -232,7 +232,7 @@ class LiveView:
                 self.console.print(line, soft_wrap=whole)
 
     def time_for_a_line(self) -> bool:
-        """Whether to print how far it is, where nobody sees the region."""
+        """Return whether to print a progress line, where there is no live display."""
         now = time.monotonic()
         if self.has_region or now < self._next_line:
             return False

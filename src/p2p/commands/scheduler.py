@@ -44,7 +44,7 @@ def open_store(runs_dir: Path | None, *, make: bool = True) -> closing[Store]:
 
 
 def find_job(store: Store, text: str) -> JobRow:
-    """The job meant: by its name, the start of it, or `last`."""
+    """Find a job by its name, a prefix of it, or `last`."""
     from p2p.records.find import NotFound, find_name
 
     if text == "last" and not store.jobs(1):

@@ -15,9 +15,9 @@ from p2p.commands.live import (
     Countdown,
     LiveView,
     bars,
+    format_estimate,
     number,
     plain_table,
-    roughly,
     share_text,
 )
 from p2p.contracts import utc_now
@@ -72,7 +72,7 @@ def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
 
 
 def criteria_table(now: SessionView) -> Table:
-    """What is asked for, and what was measured of it."""
+    """Return a table of the criteria and their measured values."""
     results = criterion_results(now, now.best)
     judged = any(each.met is not None for each in results)
     table = plain_table("", "asked", *(("measured", "score") if judged else ()))
@@ -123,7 +123,7 @@ class SessionProgress(LiveView):
     def pause_display(self, ask: Callable[[Answer], Answer]) -> Callable[[Answer], Answer]:
         """Wrap a function so that the live display pauses while it runs."""
 
-        def asking(question: Answer) -> Answer:
+        def ask_paused(question: Answer) -> Answer:
             with self._reading:
                 self.live.stop()
                 try:
@@ -132,7 +132,7 @@ class SessionProgress(LiveView):
                     if self.has_region:
                         self.live.start()
 
-        return asking
+        return ask_paused
 
     def _follow(self) -> None:
         least = pause = POLL_S if self.has_region else 2 * POLL_S
@@ -144,7 +144,7 @@ class SessionProgress(LiveView):
             pause = max(least, READING_SHARE * (time.monotonic() - began))
 
     def update(self) -> None:
-        """Read the folder once, and print what is new."""
+        """Read the folder once, and print the news."""
         now = SessionView(self.record)
         self.headline, self.now = self._headline(now), now
         if now.env_reason:
@@ -204,23 +204,23 @@ class SessionProgress(LiveView):
         left = self._countdowns["training"].seconds_left(training_left(runs, search))
         most = self._countdowns["session"].seconds_left(session_left(now))
         self._times = [
-            *([] if left is None else [f"{roughly(left)} left"]),
-            *([] if most is None else [f"at most {roughly(most)} in all"]),
+            *([] if left is None else [f"{format_estimate(left)} left"]),
+            *([] if most is None else [f"at most {format_estimate(most)} in all"]),
         ]
         if current is None or now.phase in ("intent", "ended"):
             return phase
         parts = [f"iteration {current.number} of at most {now.loop.max_iterations}", phase]
         if left is not None:
-            parts[-1] += f" {roughly(left)} left"
+            parts[-1] += f" {format_estimate(left)} left"
         elif runs and not now.waiting and all(_waits_long(run) for run in runs):
             parts.append("waiting for a free core")
         if most is not None:
             what = "left in all" if left is None else "in all"
-            parts.append(f"at most {roughly(most)} {what}")
+            parts.append(f"at most {format_estimate(most)} {what}")
         return " · ".join(parts)
 
     def _print_progress(self, now: SessionView) -> None:
-        """What is going on, in lines, where nobody sees the region."""
+        """Print the progress as lines, where there is no live display."""
         if now.drawing:
             self.line("drawing", f"[dim]drawing {escape(now.drawing)} ...[/]")
         if self.has_region or now.phase == "ended":

@@ -94,21 +94,21 @@ class Ledger:
             path = paths.popleft()
         return _read(path)
 
-    def give_back(self, used: list[tuple[str, Path]]) -> None:
-        """A question has failed for reasons of its own time: its answers serve the next try."""
+    def restore_answers(self, used: list[tuple[str, Path]]) -> None:
+        """Restore a failed question's answers for the next try."""
         with self._lock:
             for key, path in reversed(used):
                 self._answers[key].appendleft(path)
 
     def announce(self, key: str, call: ModelCall, exchange: dict[str, Any]) -> ModelCall:
-        """Leave a trace of a request before it is sent; gives the call its number and file name.
+        """Record a request before it is sent; return the call with its number and file name.
 
         If this process ends before `record` or `withdraw`, later ones count the trace.
         """
         return self._save(key, call, exchange)[0]
 
     def withdraw(self, call: ModelCall) -> None:
-        """A request that was announced has cost nothing."""
+        """Remove an announced request that was not charged."""
         (self.folder / call.file).unlink(missing_ok=True)
 
     def record(self, key: str, call: ModelCall, exchange: dict[str, Any]) -> tuple[ModelCall, Path]:
@@ -173,7 +173,7 @@ class Ledger:
             )
 
     def release(self, reservation: Reservation) -> None:
-        """The request is over, and what it really cost is recorded."""
+        """Release the reservation of a finished request whose cost is recorded."""
         if self.budget_usd is None:
             return
         with self._lock:

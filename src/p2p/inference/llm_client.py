@@ -164,7 +164,7 @@ class LLMClient:
             if model.refused:
                 self.ledger.discard_answers([path for _, path in model.used])
             else:
-                self.ledger.give_back(model.used)
+                self.ledger.restore_answers(model.used)
             raise
         return Answer(result.output, Conversation(result.all_messages()), self.model)
 

@@ -121,7 +121,7 @@ class Folder:
         return self.status.read()
 
     def stated_status(self, absent: StatusLiteral = "pending") -> StatusLiteral:
-        """The status in the file: `absent` if there is none, `unknown` if it cannot be read."""
+        """Return the status in the file: `absent` if missing, `unknown` if unreadable."""
         try:
             data = self.status.load()
         except UnreadableError:
@@ -138,7 +138,7 @@ class Folder:
         return "running" if process_is_alive(data.pid, data.pid_started) else "stale"
 
     def silent_s(self) -> float:
-        """How long ago the last sign of life was."""
+        """Return the seconds since the last sign of life."""
         data = self.read_status()
         return time.time() - self._last_sign(data) if data else math.inf
 

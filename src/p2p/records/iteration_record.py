@@ -444,8 +444,8 @@ class SessionRecord(Folder):
             except FileExistsError:
                 continue  # another process was quicker
 
-    def unreadable(self) -> list[str]:
-        """What is wrong with records of the loop that are there, in all iterations and runs."""
+    def find_unreadable(self) -> list[str]:
+        """Return the problems of the loop's unreadable records, in all iterations and runs."""
         iterations = self.iteration_records()
         runs = [run for iteration in iterations for run in iteration.runs()]
         return [

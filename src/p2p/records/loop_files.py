@@ -78,7 +78,7 @@ class RewardSearch(Record):
     reason: str = ""
 
     def trained_to(self, name: str) -> int:
-        """The step that a candidate was trained to."""
+        """Return the step to which a candidate was trained."""
         return max((rung.step for rung in self.rungs if name in rung.scores), default=0)
 
     def steps_left(self, reached: Mapping[str, int]) -> int:

@@ -97,7 +97,7 @@ def _remove_leftovers(parent: Path) -> None:
 
 
 def enclose(pid: int, sandbox: Sandbox) -> ControlGroup | None:
-    """Put a process that has not begun in a group of its own; None where there are no groups."""
+    """Put a new process in its own cgroup; return None where cgroups are not available."""
     try:
         parent = _parent()
         if parent is None:

@@ -245,7 +245,7 @@ def _start_process(
     lines_out, lines_in = os.pipe()
     process = SandboxedProcess(lambda: _spawn(sandbox, lines_in), lines_out, sandbox)
     try:
-        process.hand_over(json.dumps({**spec, "parent_pid": process.parent_pid}).encode())
+        process.send_spec(json.dumps({**spec, "parent_pid": process.parent_pid}).encode())
         process.layers = _first_line(process)
     except OSError:
         process.kill()

@@ -280,8 +280,8 @@ def folder_use(folder: Path, pid: int, max_files: int, seconds: float) -> Folder
     return FolderUse(disk, files)
 
 
-def mounted_use(folder: int, max_files: int) -> FolderUse:
-    """The same of a file system of its own, by a descriptor of it: the kernel has counted."""
+def read_mount_use(folder: int, max_files: int) -> FolderUse:
+    """Return the use of a mounted file system from the kernel's own counts."""
     status = os.fstatvfs(folder)
     disk = (status.f_blocks - status.f_bfree) * status.f_frsize
     return FolderUse(disk, max_files + 1 - status.f_ffree)

@@ -150,7 +150,7 @@ class Child:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self) -> tuple[int, float]:
-        """Exit status, negative for a signal, and CPU seconds."""
+        """Reap the child; return its exit status, negative for a signal, and CPU seconds."""
         _, status, used = os.wait4(self.pid, 0)
         self._popen.returncode = os.waitstatus_to_exitcode(status)
         return self._popen.returncode, used.ru_utime + used.ru_stime
@@ -247,7 +247,7 @@ class SandboxedProcess:
         self._charged = disk_bytes
 
     def wait(self, timeout: float | None = None) -> SandboxExit:
-        """How the process ended, once it has; lines may still be read afterwards.
+        """Wait for the process and return how it ended; its lines can still be read.
 
         While waiting, lines beyond 8 MiB that nobody reads are dropped.
         """
@@ -274,7 +274,7 @@ class SandboxedProcess:
 
     # --- what ``launch`` uses -------------------------------------------------------------------
 
-    def hand_over(self, spec: bytes) -> None:
+    def send_spec(self, spec: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):
             view = memoryview(spec + b"\n")
             while view:
@@ -419,7 +419,7 @@ class SandboxedProcess:
             return limits.FolderUse(0, 0)
         if self._mounted is None:
             return self._count_files(pid)
-        use = limits.mounted_use(self._mounted, sandbox.max_files)
+        use = limits.read_mount_use(self._mounted, sandbox.max_files)
         if sandbox.gpu:  # files in memory lie elsewhere
             deleted = limits.deleted_bytes(pid, apart_from=os.fstat(self._mounted).st_dev)
             use = replace(use, disk_bytes=use.disk_bytes + deleted)
@@ -439,7 +439,7 @@ class SandboxedProcess:
             os.kill(pid, signal.SIGCONT)
 
     def _reap(self, child: Child) -> tuple[int, float]:
-        """Exit status and CPU seconds."""
+        """Return the exit status and the CPU seconds."""
         with self._lock:
             self._signal_group()  # without a sandbox it may have left children behind
             ended = child.reap()

@@ -117,7 +117,7 @@ class RunMonitor:
             self.look.clear()
 
     async def _advance(self) -> bool:
-        """Do what is next; True if it has come to its end."""
+        """Take the next step; return True at the end."""
         status: RunStatus | None = None
         if self._cancel_wanted and not self._cancel_sent:
             await self.backend.cancel(self.launch)
@@ -187,7 +187,7 @@ class RunMonitor:
         return status.state != "lost" and len(output) <= MAX_LOG_BYTES
 
     def _settle(self, status: RunStatus) -> None:
-        """Note the end, or that there is to be another attempt."""
+        """Record the end, or schedule another attempt."""
         run, writer, code = self.run, self.writer, status.exit_code
         spec = self.launch.spec
         if status.state == "exited" and code in spec.done_codes:
@@ -278,7 +278,7 @@ class Scheduler:
             _logger.warning("trying again: %s", error)
 
     def _assign(self, writer: Writer) -> None:
-        """Take what nobody has, see what was asked for, start what there is room for."""
+        """Take unowned jobs, read requests, and start the runs that fit."""
         writer.take_jobs(self.job_id)
         for run in writer.live_runs():
             monitor = self._monitors.get(run.launch_id)
@@ -295,7 +295,7 @@ class Scheduler:
             writer.explain_unplaceable()
 
     def _list_avoided_nodes(self) -> frozenset[str]:
-        """Nodes that nothing goes to for now."""
+        """Return the nodes that are avoided for now."""
         now = time.monotonic()
         self._avoided = {node: until for node, until in self._avoided.items() if until > now}
         return frozenset(self._avoided)
@@ -406,7 +406,7 @@ def work(
 
 
 def log_to_stderr() -> None:
-    """Log what happens to runs, and what goes wrong, to standard error."""
+    """Log the events of runs and errors to standard error."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True
     )

@@ -211,7 +211,7 @@ class LaunchFolder:
         return launch
 
     def take_claim(self, **note: Any) -> int | None:
-        """Get here first, and stay as long as the descriptor is open; None if somebody has."""
+        """Claim the launch while the descriptor is open; return None if it is claimed."""
         temporary = self.path / f".claim.{random_numbers.token_hex(6)}{files.TEMPORARY_SUFFIX}"
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -272,7 +272,7 @@ class LaunchFolder:
         return self.write_end(RunStatus("lost", message=message))
 
     def write_end(self, end: RunStatus) -> RunStatus:
-        """Note how it ended; one that is lost when it was to be cancelled is cancelled."""
+        """Record the end; a lost launch that was to be cancelled counts as cancelled."""
         if end.state == "lost" and self.cancel_requested():
             end = RunStatus("cancelled")
         fields = {**asdict(end), "when": datetime.now(UTC).isoformat()}
@@ -280,7 +280,7 @@ class LaunchFolder:
         return end
 
     def read_end(self) -> RunStatus | None:
-        """How it ended, as its folder says; None if nobody has written that down."""
+        """Read the recorded end, or return None if there is none."""
         claim = self.read_claim()
         if claim is not None and claim.get("cancelled"):
             return RunStatus("cancelled", message="cancelled before it was started")
@@ -310,7 +310,7 @@ class LaunchFolder:
         return (self.path / "cancel").exists()
 
     def release(self) -> None:
-        """Remove what it left here, except that it ran and how it ended.
+        """Remove the launch's files, except the record of its end.
 
         Raises LaunchError if it has not ended.
         """

@@ -135,7 +135,7 @@ class _Supervisor:
             raise _Stop(RunStatus("lost", message=f"its supervisor was sent {name}"))
 
     def _check(self) -> None:
-        """Raise if somebody or something wants it to end."""
+        """Raise if the launch has a reason to end."""
         if self.folder.cancel_requested():
             raise _Stop(RunStatus("cancelled"))
         limit, lease = self.launch.time_limit_s, self.launch.lease_s
@@ -157,7 +157,7 @@ class _Supervisor:
         return now - self.lease_seen[1]
 
     def _reap(self) -> None:
-        """Reap what has ended: the program, and orphans that came to us."""
+        """Reap ended children: the program and adopted orphans."""
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self.program:
@@ -221,7 +221,7 @@ def _read_machine_secrets(launch: LaunchFile) -> dict[str, str]:
 def supervise(
     folder: LaunchFolder, on_claim: Callable[[], None] = lambda: None
 ) -> RunStatus | None:
-    """Launch what the folder says and see it through; None if somebody was there before."""
+    """Run the folder's launch to its end; return None if it is claimed already."""
     launch = folder.read_launch()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored by inheritance, ends would be missed
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
@@ -238,7 +238,7 @@ def supervise(
 
 
 def _detach(folder: LaunchFolder) -> Callable[[], None]:
-    """Go on in the background; the process that was called ends when the claim is settled."""
+    """Continue in the background; the calling process exits when the claim is settled."""
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)

@@ -134,8 +134,8 @@ class EarlyJudge:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """While this lasts, judge each new checkpoint of each run.
+    def watch_checkpoints(self) -> Iterator[None]:
+        """Judge each new checkpoint of each run inside of the context.
 
         An error is kept for the user to see, and training and judging go on.
         """

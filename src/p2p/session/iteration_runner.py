@@ -76,7 +76,7 @@ class IterationRunner:
         if aggregation.best_run_id is not None:
             self._judge(aggregation)
             self._confirm()
-            self._amend()
+            self._add_amendment()
 
     # --- training ---------------------------------------------------------------------------------
 
@@ -90,7 +90,10 @@ class IterationRunner:
                 return self._search(early)
             self._warm_start(plan.configs)
             trainer = context.trainer(context.loop, context.switch)
-            with context.switch.suspend_interrupts(), early.watching() if early else nullcontext():
+            with (
+                context.switch.suspend_interrupts(),
+                early.watch_checkpoints() if early else nullcontext(),
+            ):
                 aggregation = trainer.train(
                     plan.configs,
                     plan.seeds,
@@ -125,7 +128,7 @@ class IterationRunner:
             trainer=context.trainer(context.loop, context.switch),
             early=early,
         )
-        with early.watching():
+        with early.watch_checkpoints():
             winner, aggregation = search.run()
         if winner != record.reward.read():
             record.reward.save(winner)
@@ -144,7 +147,7 @@ class IterationRunner:
     # --- judging ----------------------------------------------------------------------------------
 
     def _judge(self, aggregation: IterationAggregation) -> None:
-        """Judge every completed run, or the one that has passed; the best one stands."""
+        """Judge every completed run, or the passed one, and select the best."""
         loop, record, passed = self.context.loop, self.record, self.confirmations.passed
         candidates, early = [], self.early_judge
         for result in (run for config in aggregation.configs for run in config.per_seed):
@@ -269,7 +272,7 @@ class IterationRunner:
     # --- confirming -------------------------------------------------------------------------------
 
     def _confirm(self) -> None:
-        """A pass has to be confirmed on seeds that nobody has seen, new ones each time."""
+        """Confirm a pass on unseen seeds, new ones each time."""
         context, record = self.context, self.record
         best = record.best_run.read()
         assert best is not None
@@ -287,8 +290,8 @@ class IterationRunner:
         if final != record.read_judgment() and context.feedback(self.number).score is None:
             record.save_judgment(final)
 
-    def _amend(self) -> None:
-        """Keep what was found wrong with the code judge for those of later iterations."""
+    def _add_amendment(self) -> None:
+        """Store the errors found in the code judge for later iterations' judges."""
         record = self.record
         if self.judge is None or record.amendment.exists():
             return

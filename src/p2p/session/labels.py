@@ -69,7 +69,7 @@ class Comparison:
 
 
 def labelled_videos(view: SessionView) -> list[LabelledVideo]:
-    """All videos of a session, in an order that says nothing about them."""
+    """Return a session's videos in the order of their ids, which tell nothing about them."""
     stored = view.record.labels.read() or HumanLabels()
     by_video: dict[str, list[HumanLabel]] = {}
     for label in stored.labels:

@@ -63,7 +63,7 @@ MEETS = "meets the criteria"
 def run_loop(
     context: SessionContext, *, resume: bool = False, delivers: bool = True
 ) -> SessionResult:
-    """Work on a session until it ends, in whatever way; its status.json then says how.
+    """Work on a session until it ends, and record its status.
 
     Without `delivers`, the best policy's file and video are left to who asks for them.
     A session that was cancelled before it began is left alone unless it is to `resume`. What ends a
@@ -75,7 +75,11 @@ def run_loop(
     session = context.session
     # Authors and judges work in threads, and two that import Gymnasium at once can break it.
     importlib.import_module("p2p.training.vec_env")
-    with one_process(session), use_log(EventLog(session.events_path)), context.switch.listening():
+    with (
+        one_process(session),
+        use_log(EventLog(session.events_path)),
+        context.switch.handle_signals(),
+    ):
         stated = session.read_status()
         gave_up = resume and stated is not None and stated.status == "invalid_code"
         if not _begin(session, resume=resume):
@@ -198,7 +202,7 @@ def _status_of_pass(context: SessionContext, number: int) -> tuple[StatusLiteral
 
 
 def _require_judge(context: SessionContext, judge: AuthoredCode | None) -> AuthoredCode | None:
-    """The judge if it runs; raise InvalidCode if nobody else can judge."""
+    """Return the code judge if it runs; raise InvalidCode if no other judge can replace it."""
     if judge is None or judge.valid:
         return judge
     if context.loop.vlm_model:

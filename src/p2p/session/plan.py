@@ -120,7 +120,7 @@ def start_of(context: SessionContext, iteration: int, config: TrainConfig, rewar
     else:
         path = checkpoint_dir(run, best.step) / "policy.safetensors"
         try:
-            problem = _misfit(Policy.load(path), config)
+            problem = _describe_misfit(Policy.load(path), config)
         except (OSError, PolicyFileError) as error:
             problem = f"the policy of iteration {iteration} cannot be read: {error}"
     if problem:
@@ -159,11 +159,11 @@ def _place_policy(path: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]
     data = files.read_bytes(path)
     policy = Policy.from_bytes(data, path.name)
     for run, config in runs:
-        if not run.start_policy_path.exists() and not _misfit(policy, config):
+        if not run.start_policy_path.exists() and not _describe_misfit(policy, config):
             files.write_bytes(run.start_policy_path, data)
 
 
-def _misfit(policy: Policy, config: TrainConfig) -> str:
+def _describe_misfit(policy: Policy, config: TrainConfig) -> str:
     if config.algorithm != "ppo" or choose_backend(config) != "fast":
         return "only PPO and SAC of the fast backend can continue a policy's training"
     widths = environment_widths(config)

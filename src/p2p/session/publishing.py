@@ -68,7 +68,7 @@ def publish(
 
 
 def rewrite_report(session: SessionRecord) -> None:
-    """Write the report again, with what was added since; nothing while there is none."""
+    """Rewrite an existing report with the latest records."""
     view = SessionView(session)
     if view.result is not None and session.report_path.exists():
         write_text(session.report_path, _report(view, _done(view), view.result))
@@ -237,7 +237,7 @@ def _head(view: SessionView, result: SessionResult) -> str:
 
 
 def spent_text(result: SessionResult) -> str:
-    """What asking models came to: what is known of it, and what may have come to it."""
+    """Describe the cost of model requests: known and possible."""
     text = count(result.model_calls, "call")
     if result.tokens:
         text += f", {count(result.tokens, 'token')}"
@@ -299,7 +299,7 @@ def _render_iterations(view: SessionView, done: list[IterationView]) -> Iterator
 
 
 def _reasons(origin: Revision | None, iteration: IterationView) -> list[str]:
-    """Why an iteration differs from the one it is based on, and where it had to stay as it was."""
+    """Describe why an iteration differs from its parent, and which changes were not allowed."""
     reasons: list[str] = []
     if iteration.search is not None and iteration.search.reason:
         count = len(iteration.candidates)

@@ -123,7 +123,7 @@ def screen(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
 
 
 def _rising(reward: AuthoredCode) -> float:
-    """In tenths: a smaller difference does not put a reward before its author's first choice."""
+    """Round to tenths, so that small differences keep the author's order."""
     return round(rising_share(reward.gradients) or 0.0, 1)
 
 
@@ -190,7 +190,7 @@ class CandidateSearch:
         with span("rung", iteration=self.record.number, **data) as outcome:
             for each in mutations if rung.mutations else ():
                 self._continue_parent(each)
-            self._end_others(set(chosen), search)
+            self._stop_others(set(chosen), search)
             self._train([candidates[name] for name in chosen], step, pause=not last)
             judgments = {name: self._judge_recorded(name, step) for name in chosen}
             scores = {name: j.intent_score if j else None for name, j in judgments.items()}
@@ -201,7 +201,7 @@ class CandidateSearch:
         if not met and not last:
             return search
         if met:
-            self._end_others({met}, search)
+            self._stop_others({met}, search)
             self._train([candidates[met]], step, pause=False)
         winner = met or chosen[0]
         reason = explain_choice(search, winner, self.plan.train.total_timesteps)
@@ -300,8 +300,8 @@ class CandidateSearch:
                 return name
         return ""
 
-    def _end_others(self, kept: set[str], search: RewardSearch) -> None:
-        """End what has been trained and is not trained further; checkpoints and curves stay."""
+    def _stop_others(self, kept: set[str], search: RewardSearch) -> None:
+        """Stop the candidates that are not trained further; keep their checkpoints and curves."""
         tried = dict.fromkeys(name for rung in search.rungs for name in rung.scores)
         for name in (each for each in tried if each not in kept):
             run = self._first_run(name)

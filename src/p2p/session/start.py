@@ -95,13 +95,13 @@ def start_session(
 def open_config(
     session: SessionRecord, changes: ResumeOptions | None = None, *, resume: bool = False
 ) -> SessionConfig:
-    """What a session was asked for, changed as it is to be when it is resumed.
+    """Read a session's configuration with the changes of a resume.
 
     One that has used up its time is then given as much again as at first, unless `changes` set it.
     Raises ValueError if it is none, if it has a record that cannot be read (its phase would be done
     again, over what is there) or if the change is not possible; SessionBusy if it is running.
     """
-    if problems := session.unreadable():
+    if problems := session.find_unreadable():
         raise ValueError(f"{session.path} cannot be resumed: {'; '.join(problems)}")
     config = session.config.read()
     if config is None:

@@ -103,7 +103,7 @@ def status_of(error: BaseException) -> StatusLiteral:
 
 
 def caused_by_interrupt(error: BaseException) -> bool:
-    """Whether something was interrupted and made another error of it, as a C module's import."""
+    """Return whether an interrupt caused this error, as in a C module's import."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__cause__ or cause.__context__
@@ -211,8 +211,8 @@ class StopSwitch:
             _wake_main_thread()
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hear Ctrl-C and SIGTERM; only where this is the main thread."""
+    def handle_signals(self) -> Iterator[None]:
+        """Handle Ctrl-C and SIGTERM; only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -271,7 +271,7 @@ class Clock:
 
     @classmethod
     def of(cls, session: SessionRecord, config: SessionConfig) -> Clock:
-        """A clock that goes on where the last process of the session has left off."""
+        """Return a clock that continues from the session's last process."""
         minutes = config.loop.max_minutes
         return cls(read_worked_seconds(session), None if minutes is None else minutes * 60)
 
@@ -325,7 +325,7 @@ def command_name(session: SessionRecord) -> str:
 
 @contextmanager
 def heartbeat(session: SessionRecord, switch: StopSwitch, clock: Clock) -> Iterator[None]:
-    """While this lasts, the session shows that it goes on, for how long, and hears when to stop."""
+    """Write the session's heartbeat and elapsed time, and check for a stop, in the context."""
     ended = threading.Event()
 
     def beat() -> None:

@@ -295,13 +295,13 @@ def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] |
 
 
 def identity_of(config: TrainConfig, reward_code: str) -> dict[str, Any]:
-    """What a state says of its run, for `_is_state_of`."""
+    """Return the identity of a state's run, for `is_state_of`."""
     digest = hashlib.sha256(reward_code.encode()).hexdigest()
     return {"config": config.model_dump(mode="json"), "reward": digest}
 
 
 def is_state_of(meta: Mapping[str, Any], config: TrainConfig, reward_code: str) -> bool:
-    """Whether this run gives the results of the one that a state is of, and may continue it.
+    """Return whether a run is equivalent to the run of a state, and may continue it.
 
     A field that the state does not know has its default. Older states have a fingerprint of all
     fields instead: they are known by the config.json beside them alone.

@@ -60,7 +60,7 @@ class CoreLease:
     _open: list[int]
 
     def sign(self, pid: int, work: str = "") -> None:
-        """Tell those that wait who has these cores, where the disk has room for it."""
+        """Record the owner of these cores for other processes, if the disk has room."""
         text = json.dumps(asdict(CoreHolder(pid, work))).encode()
         with suppress(OSError):  # the lock is what counts
             for descriptor in self._open:
@@ -137,7 +137,7 @@ class CPUManager:
         return None
 
     def free_cores(self) -> tuple[int, ...]:
-        """Cores of the pool that nobody holds at this moment."""
+        """Return the cores of the pool that are free at this moment."""
         free = []
         with self._gate():
             for core in self.pool:
@@ -148,7 +148,7 @@ class CPUManager:
         return tuple(free)
 
     def holders(self) -> dict[int, CoreHolder | None]:
-        """Who holds each core of the pool that is not free; None where nobody has signed."""
+        """Return the holder of each occupied core, or None if it is not recorded."""
         free = self.free_cores()
         return {core: self._read_holder(core) for core in self.pool if core not in free}
 

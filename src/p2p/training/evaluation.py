@@ -230,7 +230,7 @@ def acting(act: Policy | Behaviour, env: BatchedEnv, seed: int, rows: int | None
 def side_by_side(
     acts: Sequence[Policy | Behaviour], env: BatchedEnv, rows: int, seed: int
 ) -> tuple[Act, list[int]]:
-    """What acts where each of these has so many rows of its own, and the seeds of all rows."""
+    """Return the actor for several groups of rows, and the seeds of all rows."""
     parts = [acting(act, env, seed, rows) for act in acts]
 
     def act_together(obs: F64) -> NDArray[np.float32]:
@@ -285,7 +285,7 @@ def _play(
         active = active & ~start
         over = not active.any() or t == env.max_episode_steps - 1
         if over or len(pending) == BLOCK_STEPS:
-            _take_in(pending, recorder, reward, returns, terms)
+            _add_steps(pending, recorder, reward, returns, terms)
             pending.clear()
         if over:
             break
@@ -308,14 +308,14 @@ class _Step(NamedTuple):
     """Of the states that it reached; None where it is not recorded."""
 
 
-def _take_in(
+def _add_steps(
     steps: Sequence[_Step],
     recorder: _Recorder | None,
     reward: RewardRunner | None,
     returns: F64,
     terms: dict[str, F64],
 ) -> None:
-    """Reward, measure and record steps all at once: numpy takes as long over a few rows as many."""
+    """Reward, measure and record a batch of steps at once, because numpy calls cost the same."""
     totals, parts = np.stack([step.batch.reward for step in steps]), dict[str, F64]()
     paid = [step.paid for step in steps if step.paid is not None]
     if paid:
@@ -469,7 +469,7 @@ class _Recorder:
 
 
 def _compact(value: NDArray[Any]) -> NDArray[Any]:
-    """A copy: float32, or as it is if not a float."""
+    """Copy an array, as float32 if it has floats."""
     return value.astype(np.float32 if value.dtype.kind == "f" else value.dtype)
 
 

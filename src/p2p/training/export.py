@@ -209,13 +209,13 @@ def _evidence(record: IterationRecord, step: int) -> str:
 
 
 def _as_text(text: str) -> str:
-    """A text of somebody's as Markdown that shows it, and makes no tag, link or picture of it."""
+    """Escape foreign text for Markdown, so that it makes no tag, link or image."""
     plain = html.escape(" ".join(printable(text).split()), quote=False)
     return re.sub(r"([\\`*_{}\[\]()#+!|~:$^=-])", r"\\\1", plain)
 
 
 def _as_formula(latex: str) -> str:
-    """A formula of somebody's; none where it has commands that make links, pictures or macros."""
+    """Return a foreign formula, or nothing if it has commands for links, images or macros."""
     if re.search(_NOT_MATHS, latex):
         return ""
     plain = re.sub(r"[$`]", "", " ".join(printable(latex).split()))
@@ -226,15 +226,15 @@ def _use(config: TrainConfig, policy: Policy) -> str:
     """The example: of what acts on a robot, or of what acts in Gymnasium."""
     if is_engine(config.engine):
         return USE_ON_ENGINE.format(obs_dim=policy.shape.obs_dim)
-    use = USE.format(make=_making(config), zip_name=zip_name(config.env_id))
+    use = USE.format(make=_write_make(config), zip_name=zip_name(config.env_id))
     if is_model(config.env_id):
         own = "from p2p.training.model_files.adoption import make_env"
         return use.replace("import gymnasium as gym", own)
     return use
 
 
-def _making(config: TrainConfig) -> str:
-    """The expression that makes the environment as it was trained on."""
+def _write_make(config: TrainConfig) -> str:
+    """Write the expression that makes the training environment."""
     if is_model(config.env_id):
         return f'make_env(".", "{config.env_id}")'
     settings = {

@@ -164,7 +164,7 @@ def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
 
 
 def morphology_row(env_id: str) -> dict[str, Any] | None:
-    """The settings for a model file's robot; None: it is no model file.
+    """Return the settings for a model file's robot, or None for other environments.
 
     By how its base moves (not at all, in a plane, freely, or without weight, as what swims) and by
     the number of its actuators.

@@ -123,7 +123,7 @@ def replay(
 
 
 def _play(payload: dict[str, Any], sandbox: Sandbox) -> tuple[EvalReady, SandboxedProcess]:
-    """Play to the end; returns what was reported, and the process that left the files."""
+    """Play to the end; return the messages and the process that wrote the files."""
     ready: EvalReady | None = None
 
     def take(message: WorkerMessage, _: SandboxedProcess) -> None:

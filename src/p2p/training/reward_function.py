@@ -94,7 +94,7 @@ class RewardFunction(ABC):
         return np.zeros(np.shape(action)[:-1], np.bool_)
 
     def reset(self, rows: Rows | None = None) -> None:  # noqa: B027 - stateless ones need none
-        """Forget what was kept of past transitions, before the first step of a new episode.
+        """Forget past transitions, before the first step of a new episode.
 
         A hook for rewards with state. `rows` marks the environments of the batch that begin an
         episode; None is the only one there is, or all of them.
@@ -126,7 +126,7 @@ _TERM = re.compile(r"^(\s*)(?:[-*]\s*)?[`\"']?([A-Za-z_]\w*)[`\"']?\s*:\s*(.*)$"
 
 
 def parse_docstring(doc: str | None) -> RewardSpec:
-    """What the docstring says; empty where it says nothing."""
+    """Return the fields of a docstring; empty if it has none."""
     latex: list[str] = []
     terms: dict[str, str] = {}
     prose: list[str] = []

@@ -497,7 +497,7 @@ class RewardRunner:
             return self._run_steps(steps)
         began = time.perf_counter()
         try:
-            block = self._all_at_once(steps)
+            block = self._run_stacked(steps)
         except RewardError:
             block = None
         self.seconds += time.perf_counter() - began
@@ -522,8 +522,8 @@ class RewardRunner:
             {name: np.stack([terms[name] for _, terms in rewards]) for name in self.term_names},
         )
 
-    def _all_at_once(self, steps: Sequence[Transition]) -> Rewards | None:
-        """None if the steps cannot be put together, because their info differs in its keys."""
+    def _run_stacked(self, steps: Sequence[Transition]) -> Rewards | None:
+        """Run the steps as one batch, or return None if the keys of their info differ."""
         info = join_infos([step.info for step in steps])
         if info is None:
             return None

@@ -186,7 +186,7 @@ def decide_tensors(
     """The reward on tensors, if it gives what it gives on NumPy arrays; if not, why."""
     from p2p.training.reward_runner import Transition
 
-    if problem := _unfit(parse_source(code, engine), runner):
+    if problem := _describe_unfit(parse_source(code, engine), runner):
         return None, problem
     generator = torch.Generator().manual_seed(0)
     groups = env.reset_tensors(0)
@@ -228,8 +228,8 @@ def decide_tensors(
     return reward, ""
 
 
-def _unfit(source: RewardSource, runner: RewardRunner) -> str:
-    """Why a reward is not even tried on tensors."""
+def _describe_unfit(source: RewardSource, runner: RewardRunner) -> str:
+    """Return why a reward is not tried on tensors."""
     if tensor_numpy is None:
         return f"torch {torch.__version__} has no interface of NumPy's"
     if not runner.batched:

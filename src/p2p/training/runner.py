@@ -296,7 +296,7 @@ class _Run:
         try:
             end = self._run_worker()
             if end is None:
-                self.finished = self._stopped_early()
+                self.finished = self._make_early_stop()
             if self.started is None or self.finished is None:
                 assert end is not None
                 raise self._failure(end)
@@ -406,8 +406,8 @@ class _Run:
         stop = self.record.stop.read() if self.record.stop.exists() else None
         return stop.step if stop else None
 
-    def _stopped_early(self) -> Finished:
-        """What the trainer would have said, as far as it had come."""
+    def _make_early_stop(self) -> Finished:
+        """Return the result message of a training that was stopped early."""
         lines = self.record.parse_scalars()[0]
         return Finished(
             global_step=self.last_step,
@@ -484,7 +484,7 @@ class _Run:
         return TrainingFailed(kind, message, end.output_tail)
 
     def _summary(self, started: Started, finished: Finished) -> TrainSummary:
-        """Without the warnings and the time of what is still to come."""
+        """Summarise the training, without the warnings and time of later phases."""
         from p2p.analysis.guardrails import check_run
 
         training, evaluation = self.record.parse_scalars()

@@ -477,7 +477,7 @@ class Replay:
         self._filled = min(self._filled + count, len(self.obs))
 
     def end_episodes(self) -> None:
-        """What follows is not the continuation of what is here."""
+        """Mark the stored episodes as ended, so that later steps do not continue them."""
         if self._filled:
             self.ended[self._next - 1] = True
 

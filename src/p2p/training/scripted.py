@@ -269,7 +269,7 @@ def _find_driven_hinges(robot: Robot) -> list[int]:
 
 
 def _swept_joints(robot: Robot) -> list[int]:
-    """All but the root's own: of one that is fixed, what it carries or is to move, too."""
+    """Return the hinges and slides of all bodies but the root."""
     model = robot.model
     single = {int(mujoco.mjtJoint.mjJNT_SLIDE), int(mujoco.mjtJoint.mjJNT_HINGE)}
     return [
@@ -350,7 +350,7 @@ class ScriptedEnv(GymVecEnv):
             self._follow(row, base)
 
     def each_sweep(self, *, of_root: bool = False) -> Iterator[Sweep]:
-        """One after the other: what is played next is the motions of the latest."""
+        """Yield the sweeps one after the other; the next play has the motions of the last one."""
         for sweep in sweeps(self.robot, of_root=of_root):
             self._motions = sweep.motions
             yield sweep
@@ -378,7 +378,7 @@ class ScriptedEnv(GymVecEnv):
         return self._obs.copy()
 
     def step_row(self, row: int, action: Array) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Unlike others, a row whose episode is over stays as it ended."""
+        """Step a row; a row whose episode is over keeps its last state."""
         if row in self._over:
             return self._over[row]
         step = super().step_row(row, action)

@@ -93,7 +93,7 @@ def finite_metrics(metrics: Mapping[str, Any], step: int) -> dict[str, float]:
 
 
 def mean_metrics(updates: list[Metrics], step: int) -> dict[str, float]:
-    """Of the updates of one report, each as it was measured."""
+    """Return the means of the metrics over the updates of one report."""
     values = [finite_metrics(metrics, step) for metrics in updates]
     names = values[0] if values else ()
     return {name: float(np.mean([each[name] for each in values])) for name in names}
@@ -123,7 +123,7 @@ class Heartbeat:
 
     @contextmanager
     def during(self, phase: Phase, interval_s: float = 2.0) -> Iterator[None]:
-        """Report from a thread, while one long call that cannot report runs: our own only.
+        """Report from a thread during one long call of our own that cannot report.
 
         Never around a reward's code: what hangs in there must fall silent.
         """
@@ -218,7 +218,7 @@ class Learner(Protocol):
         """Begin new episodes everywhere; without a seed, the generators go on."""
 
     def policy(self) -> Policy:
-        """The policy as it stands."""
+        """Return the current policy."""
 
     def state(self) -> Arrays:
         """All that is needed to continue from here."""

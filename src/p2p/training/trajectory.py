@@ -232,7 +232,7 @@ class Rows(Sequence[dict[str, Any]]):
 
 
 def is_reward(column: str) -> bool:
-    """Whether a column says what was paid: by the environment, in parts or in all, or by us."""
+    """Return whether a column holds rewards: the environment's, its terms, or ours."""
     return column in ("reward", "cumulative_reward", ENV_REWARD) or column.startswith("reward_")
 
 

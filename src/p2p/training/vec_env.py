@@ -187,7 +187,7 @@ class MujocoVecEnv:
         return self._states().row_side_info(i)
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """None of them where no states are kept: what is recorded of it is not a trajectory."""
+        """Return the fields of a trajectory; empty if no states are kept."""
         return {} if self._reached is None else self._reached.trajectory_fields()
 
     def state_dict(self) -> dict[str, Array]:

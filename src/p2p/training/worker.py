@@ -121,7 +121,7 @@ def choose_backend(config: TrainConfig) -> str:
 
 
 def describe(error: BaseException) -> Failed:
-    """A failure as the parent is told of it."""
+    """Return a failure as a message to the parent process."""
     from p2p.training.checkpoints import ResumeError
     from p2p.training.envs.registry import UnknownEnvironmentError
     from p2p.training.reward_function import RewardError

@@ -454,7 +454,7 @@ def games(
     """
     from dataclasses import asdict
 
-    from unstable.games.players import list_game_ids, probe
+    from unstable.games.players import list_game_ids, try_game
 
     require_selfplay()
     wanted = [env_id for env_id in list_game_ids() if name.lower() in env_id.lower()]
@@ -464,7 +464,7 @@ def games(
     with err.status("starting games") as status:
         for number, env_id in enumerate(wanted):
             status.update(f"{env_id} ({number + 1} of {len(wanted)})")
-            entries.append(probe(env_id))
+            entries.append(try_game(env_id))
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return

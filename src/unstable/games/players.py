@@ -101,7 +101,7 @@ def list_learnable_game_ids() -> list[str]:
     return [name for name in ENV_REGISTRY if name.endswith("-train") and RandomLegal.plays(name)]
 
 
-def probe(env_id: str) -> GameEntry:
+def try_game(env_id: str) -> GameEntry:
     """Start a game and look at it once; some need data, a key or a newer Python."""
     known = (RandomLegal.plays(env_id), game_name(env_id) in BOARDS)
     reason = ""
@@ -126,7 +126,7 @@ def find_fewest_players(env_id: str) -> int:
     Raises:
         GameError: it does not run here.
     """
-    entry = probe(env_id)
+    entry = try_game(env_id)
     if entry.num_players is None:
         raise GameError(f"{entry.reason}; `unstable games` lists what runs here")
     return entry.num_players

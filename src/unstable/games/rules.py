@@ -104,7 +104,7 @@ def _negotiation(env: Any, rng: random.Random) -> list[str]:
     return moves
 
 
-def _guesses(env: Any, _: random.Random) -> list[str]:
+def _list_guesses(env: Any, _: random.Random) -> list[str]:
     """Return every number that was not guessed yet."""
     guessed = {guess for guess, _ in env.state.game_state["guess_history"]}
     numbers = range(env.min_number, env.max_number + 1)
@@ -138,7 +138,7 @@ LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
     "PigDice": _pig_dice,
     "IteratedPrisonersDilemma": _prisoners_dilemma,
     "SimpleNegotiation": _negotiation,
-    "GuessTheNumber": _guesses,
+    "GuessTheNumber": _list_guesses,
     "Blackjack": _hit_or_stand,
     "FrozenLake": _ways_on_the_lake,
     "ThreePlayerTicTacToe": _empty_cells,

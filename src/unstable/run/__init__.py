@@ -123,7 +123,7 @@ class RunFolder:
         return False
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Hold the run's lock; raise ConfigError if another process has it."""
         try:
             refuse_links(self.path)

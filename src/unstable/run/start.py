@@ -280,7 +280,7 @@ def start(config: RunConfig, folder: RunFolder, model: str, report: ReportProgre
         ConfigError: another process runs it, something in the configuration cannot be had, or the
             newest state cannot be read.
     """
-    with folder.held(), logging_to("run", folder.path / "logs") as write_log:
+    with folder.hold_lock(), logging_to("run", folder.path / "logs") as write_log:
         step = _saved_step(folder)
         if config.updates < step:
             raise ConfigError(

@@ -85,7 +85,7 @@ def answer_request(requests: Sequence[tuple[str, Record]], refusals: int = 0) ->
         "judge_author": judge.write_judge,
         "reward_reviewer": review.review_reward,
         "judge_reviewer": review.review_judge,
-        "visual_judge": judge.cannot_see,
+        "visual_judge": judge.reject_pictures,
         "synthesiser": judge.synthesise,
         "session_analyzer": review.analyze_session,
     }

@@ -188,7 +188,7 @@ class CriteriaBuilder:
         return next(unused for unused in names if unused not in used)
 
     def resolve(self) -> list[tuple[str, str]]:
-        """Drop what goes without saying where it excludes what is asked for.
+        """Drop implied rows that exclude what the prompt asks for.
 
         Returns the pairs of titles, both asked for, that exclude each other; of several pairs with
         a title in common, the first.

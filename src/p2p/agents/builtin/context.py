@@ -49,12 +49,12 @@ def leave_out_context(text: str, limbs: Collection[str] = ()) -> tuple[str, tupl
 
 
 def _is_statement(clause: str, limbs: Collection[str]) -> bool:
-    """Whether it says something about the world around, or calls somebody."""
+    """Return whether the words describe the surroundings or address somebody."""
     words = _WORD.findall(clause)
     if len(words) < 2:
         return False
     if words[0] in CLAUSES.greetings:
-        return len(words) <= 3 and not _demands(words[1:], limbs)
+        return len(words) <= 3 and not _changes_task(words[1:], limbs)
     starts = CLAUSES.conjunctions
     first = next((n for n, word in enumerate(words) if word not in starts), len(words))
     states = " ".join(words[first : first + 1]) in CLAUSES.subjects
@@ -65,7 +65,7 @@ def _is_statement(clause: str, limbs: Collection[str]) -> bool:
         return True
     if words[first + 1 : first + 3] in _NEED_IT:
         first += 1
-    return states and not _demands(words[first + 1 :], limbs)
+    return states and not _changes_task(words[first + 1 :], limbs)
 
 
 def _drop_purposes(clause: str, limbs: Collection[str], drop: Callable[[str], str]) -> str:
@@ -88,22 +88,22 @@ def _drop_purposes(clause: str, limbs: Collection[str], drop: Callable[[str], st
 def _purpose(words: Sequence[str], limbs: Collection[str]) -> int:
     """How many words a purpose takes that begins here; 0: none does."""
     if words[0] == "for":
-        return _beneficiary(words, limbs)
+        return _skip_beneficiary(words, limbs)
     begins = next((size for size in (3, 2, 1) if " ".join(words[:size]) in CLAUSES.purposes), 0)
     size = begins and next(
         (n for n, word in enumerate(words) if n >= begins and word in CLAUSES.ends), len(words)
     )
-    return 0 if _demands(words[begins:size], limbs) else size
+    return 0 if _changes_task(words[begins:size], limbs) else size
 
 
-def _beneficiary(words: Sequence[str], limbs: Collection[str]) -> int:
+def _skip_beneficiary(words: Sequence[str], limbs: Collection[str]) -> int:
     """`for the camera`: nouns that no table knows, up to the next word that one does."""
     size = 1
     while size < min(len(words), 7) and words[size] in CLAUSES.determiners:
         size += 1
     nouns = size
     while size < min(len(words), nouns + 3) and not (
-        _demands([words[size]], limbs)
+        _changes_task([words[size]], limbs)
         or words[size] in STOP_WORDS
         or words[size] in CLAUSES.ends
         or words[size].endswith("ly")
@@ -113,8 +113,8 @@ def _beneficiary(words: Sequence[str], limbs: Collection[str]) -> int:
     return size + known if size > nouns or known else 0
 
 
-def _demands(words: Sequence[str], limbs: Collection[str]) -> bool:
-    """Whether one of these may change what is to be done."""
+def _changes_task(words: Sequence[str], limbs: Collection[str]) -> bool:
+    """Return whether one of these words may change the task."""
     for place, word in enumerate(words):
         entry = entry_of(word)
         named = any(word in each for each in (limbs, LIMBS, SIDES, SIMILES, NOUNS))

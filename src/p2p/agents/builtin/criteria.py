@@ -16,8 +16,8 @@ from p2p.agents.builtin.lexicon import (
     EITHER_SIDE,
     STOP_WORDS,
     Names,
-    canonical,
     entry_of,
+    find_canonical,
     index_phrases,
     load_words,
 )
@@ -89,7 +89,7 @@ def _edge(share: float) -> float:
 
 
 def write_criteria(request: IntentRequest) -> IntentProposal:
-    """Criteria for a prompt; a refusal where nothing of it can be measured in this environment."""
+    """Write the criteria of a prompt, or a refusal if none can be measured here."""
     model = morphology_of(request.env_id)
     parsed = model.parse(request.prompt)
     if not parsed.goals:
@@ -190,7 +190,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         others = motions - {"go", "run"}
         # Back and forth is a way to go; arms that swing are not.
         swings = any(
-            g.motion == "sway" and not _SWINGS & set(map(canonical, g.words)) for g in part
+            g.motion == "sway" and not _SWINGS & set(map(find_canonical, g.words)) for g in part
         )
         manner = bool(others) and (model.root is None or swings)
         builder.sideways = any(goal.direction in ("left", "right") for goal in part)
@@ -270,7 +270,7 @@ DEFAULTS = ("HalfCheetah", "Ant")
 
 
 def choose_environment(request: EnvironmentChoices) -> EnvironmentChoice:
-    """One that is named or can do it, with the reason; None: the words are not known."""
+    """Choose a named or able environment, with the reason; None if the words are not known."""
     by_name = {env_id.rpartition("-v")[0] or env_id: env_id for env_id in request.environments}
     parsed = parse(request.prompt)
     named = _find_named(request.prompt, by_name)
@@ -367,7 +367,7 @@ SLOTS: Mapping[str, Slots] = {
 
 
 def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Add what one goal asks for, and note the words of it that nothing measures."""
+    """Add the rows of a goal, and note its words that nothing measures."""
     cannot, builder.served = len(builder.cannot), False
     goal = _adapt_goal(builder, goal)
     name = OPPOSITES.get(goal.motion) if goal.negated else goal.motion
@@ -451,7 +451,7 @@ def settings_for(prompt: str, env_id: str) -> dict[str, Any]:
 
 
 def training_for(parsed: Parsed, model: Morphology) -> dict[str, Any]:
-    """Fields of TrainConfig for what is asked of this environment."""
+    """Return the fields of TrainConfig that suit the prompt in this environment."""
     motions = [goal.motion for goal in parsed.goals if not goal.negated]
     settings: dict[str, Any] = {}
     for motion in motions:

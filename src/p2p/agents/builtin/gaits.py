@@ -185,7 +185,7 @@ class GaitCode(NamedTuple):
 
 
 def order_feet(model: Morphology) -> tuple[int, ...] | None:
-    """Which place of a pattern each foot has; None: there is no pattern for such legs.
+    """Return each foot's place in a gait pattern, or None if no pattern fits the legs.
 
     Two feet behind one another are the left side of four.
     """

@@ -99,8 +99,8 @@ def with_destination(goal: Goal) -> Goal:
     return goal
 
 
-def _squatting(goals: Sequence[Goal]) -> list[Goal]:
-    """`squat and stand up, again and again` is one motion."""
+def _merge_squats(goals: Sequence[Goal]) -> list[Goal]:
+    """Merge `squat and stand up, again and again` into one motion."""
     motions = {goal.motion for goal in goals if not goal.negated}
     if not {"crouch", "repeatedly"} <= motions:
         return list(goals)
@@ -112,7 +112,7 @@ def _squatting(goals: Sequence[Goal]) -> list[Goal]:
 
 def split_into_parts(goals: Sequence[Goal]) -> list[list[Goal]]:
     """Split goals into parts that can only follow one another: `run, stop`."""
-    goals = _squatting(goals)
+    goals = _merge_squats(goals)
     parts: list[list[Goal]] = [[]]
     for goal in goals:
         earlier = TRAVEL | _ON_THE_SPOT | (FOLLOWING - {goal.motion})
@@ -131,7 +131,7 @@ def split_into_parts(goals: Sequence[Goal]) -> list[list[Goal]]:
 
 def fold_goals(goals: Sequence[Goal]) -> tuple[Goal, ...]:
     """Merge goals that ask for one thing: `run` and `go` forward, `lie` and `still`."""
-    goals = [_restrict_touch(goal, goals) for goal in _turning_as_it_goes(goals)]
+    goals = [_resolve_forbidden_way(goal, goals) for goal in _merge_turns(goals)]
     asked = {goal.motion for goal in goals if not goal.negated}
     if any(goal.motion in TRAVEL and goal.negated and not goal.direction for goal in goals):
         asked.add("not go")
@@ -141,7 +141,7 @@ def fold_goals(goals: Sequence[Goal]) -> tuple[Goal, ...]:
         folded = _fold_goal(goal, asked)
         if folded is None:
             continue
-        if folded.motion in _TURNS_BY and (twin := _twin(folded, tidy)) is not None:
+        if folded.motion in _TURNS_BY and (twin := _find_twin(folded, tidy)) is not None:
             motion = "spin" if "spin" in (tidy[twin].motion, folded.motion) else "turn"
             tidy[twin] = replace(merge_goals(tidy[twin], folded), motion=motion)
             continue
@@ -155,8 +155,8 @@ def fold_goals(goals: Sequence[Goal]) -> tuple[Goal, ...]:
     return tuple(dict.fromkeys(diagonal(tidy)))
 
 
-def _restrict_touch(goal: Goal, goals: Sequence[Goal]) -> Goal:
-    """`walk forward, not to the left` is to keep to its line; not backward, it goes anyway."""
+def _resolve_forbidden_way(goal: Goal, goals: Sequence[Goal]) -> Goal:
+    """Turn a forbidden direction into what it asks for: `not to the left` into a straight line."""
     if goal.motion not in TRAVEL or not goal.negated:
         return goal
     ways = {g.direction or "forward" for g in goals if g.motion in TRAVEL and not g.negated}
@@ -171,8 +171,8 @@ def _restrict_touch(goal: Goal, goals: Sequence[Goal]) -> Goal:
     return goal
 
 
-def _twin(goal: Goal, earlier: Sequence[Goal]) -> int | None:
-    """Where the same turning was named before: `turn in circles clockwise` is one."""
+def _find_twin(goal: Goal, earlier: Sequence[Goal]) -> int | None:
+    """Find an earlier goal with the same turning: `turn in circles clockwise` is one goal."""
     return next(
         (
             place
@@ -185,8 +185,8 @@ def _twin(goal: Goal, earlier: Sequence[Goal]) -> int | None:
     )
 
 
-def _turning_as_it_goes(goals: Sequence[Goal]) -> list[Goal]:
-    """`run clockwise in a circle`: clockwise is a way to turn, not to go."""
+def _merge_turns(goals: Sequence[Goal]) -> list[Goal]:
+    """Give `clockwise` in `run clockwise in a circle` to the turn, and not to the run."""
     ways = [g.direction for g in goals if g.motion in TRAVEL and g.direction in _ROTATIONS]
     if not ways or not any(g.motion in _TURNS_BY and not g.direction for g in goals):
         return list(goals)

@@ -53,8 +53,8 @@ from p2p.agents.builtin.lexicon import (
     Amount,
     Entry,
     Token,
-    canonical,
     entry_of,
+    find_canonical,
     lemmas,
     manner_of,
     normalise_text,
@@ -125,7 +125,7 @@ class _Reader:
             size = (
                 self._read_back(rest)
                 or self._read_lean(rest)
-                or self._simile(rest)
+                or self._read_simile(rest)
                 or self._phrase(rest, 2)
                 or self._limb(rest)
                 or self._phrase(rest)
@@ -304,7 +304,7 @@ class _Reader:
             for last in range(min(len(words), start + 4), start, -1):
                 entry = self.lexicon.get(" ".join(words[start:last]))
                 if entry and entry.slot == "direction":
-                    leans = canonical(words[0]) in _LEANS and entry.value not in ("up", "down")
+                    leans = find_canonical(words[0]) in _LEANS and entry.value not in ("up", "down")
                     if leans and not self.negated:
                         self.goals.append(Goal("lean", entry.value, words=tuple(words[:last])))
                     else:
@@ -313,8 +313,8 @@ class _Reader:
                     return last
         return 0
 
-    def _simile(self, tokens: Sequence[Token]) -> int:
-        """`like a kangaroo` says what hopping says, and nothing new to one that hops."""
+    def _read_simile(self, tokens: Sequence[Token]) -> int:
+        """Read a simile such as `like a kangaroo` as its motion, unless the motion was named."""
         words = [token.word for token in tokens[:7]]
         if words[:2] in (["as", "if"], ["as", "though"]) or (
             words[0] == "like" and words[1:2] and words[1] in _SOMEBODY
@@ -332,7 +332,7 @@ class _Reader:
                 continue
             (motion, direction, speed), same = meanings[0], None
             for meaning in meanings:
-                if (alike := self._alike(meaning[0])) is not None:
+                if (alike := self._find_illustrated(meaning[0])) is not None:
                     (motion, direction, speed), same = meaning, alike
             if same is None:
                 self._open(Goal(motion, direction, speed, words=(phrase,)))
@@ -349,8 +349,8 @@ class _Reader:
             return 3
         return 0
 
-    def _alike(self, motion: str) -> int | None:
-        """The last goal that a likeness of this motion illustrates."""
+    def _find_illustrated(self, motion: str) -> int | None:
+        """Find the last goal that a likeness of this motion illustrates."""
         alike = TRAVEL if motion in ("go", "run") else {motion}
         return self._last(lambda goal: goal.motion in alike and not goal.negated)
 
@@ -366,14 +366,14 @@ class _Reader:
             len(tokens),
         )
         text = " ".join(token.word for token in tokens[:end])
-        if self._restates(tokens[:end]):
+        if self._is_restated(tokens[:end]):
             self.illustrations.append(f"“{text}” only illustrates what is asked for")
         else:
             self.unused.append(text)
         return end
 
-    def _restates(self, tokens: Sequence[Token]) -> bool:
-        """Whether how it is to go was said before, and the likeness names nothing of its own."""
+    def _is_restated(self, tokens: Sequence[Token]) -> bool:
+        """Return whether a likeness only repeats the manner that was named before."""
         how = (manner_of(word) for goal in self.goals for word in goal.words)
         said = any(manner not in (None, "", "walk") for manner in how) or any(
             self._is_style(goal.motion) or goal.speed or goal.amount for goal in self.goals
@@ -412,7 +412,7 @@ class _Reader:
             if size > 1 and words[-1] in SIDES and following.word in (*self.limbs, "one"):
                 continue  # on the back legs, on the right one
             if size == 1 and (tokens[0].base in STAYING or entry.slot == "keep"):
-                entry = self._staying(entry, tokens[0].base, tokens[1:])
+                entry = self._read_staying(entry, tokens[0].base, tokens[1:])
             phrase = " ".join(words)
             if entry.slot == "direction" and following.word in _NOUNS:  # a backward flip
                 self.pending = merge_goals(self.pending, Goal("", entry.value, words=(phrase,)))
@@ -421,8 +421,8 @@ class _Reader:
             return size
         return 0
 
-    def _staying(self, entry: Entry, verb: str, tokens: Sequence[Token]) -> Entry:
-        """`stay` or `keep`, by what follows: `stay low` keeps a quality, `hold a foot up` a limb.
+    def _read_staying(self, entry: Entry, verb: str, tokens: Sequence[Token]) -> Entry:
+        """Read `stay` or `keep` by what follows: `stay low` is a quality, `hold a foot up` a limb.
 
         A pole that is kept up is balanced.
         """
@@ -506,7 +506,10 @@ class _Reader:
         if self._is_style(goal.motion):
             pending, self.pending = Goal(""), pending
         else:
-            if canonical(self.carrying) in LIGHT_VERBS and self._last_demand() == self.carrying:
+            if (
+                find_canonical(self.carrying) in LIGHT_VERBS
+                and self._last_demand() == self.carrying
+            ):
                 self.carrying = ""
             self._drop_carrying()
         negated, self.forbidden, self.negated = bool(self.negated), self.negated, ""
@@ -518,7 +521,7 @@ class _Reader:
         self.goals.append(replace(whole, motion=goal.motion, limb=goal.limb, negated=negated))
 
     def _forbid_way(self, change: Goal) -> None:
-        """What is forbidden is no way to go."""
+        """Record a forbidden direction, which is not a direction to go."""
         self.forbidden = self.negated
         words, self.negated = (*self.negated.split(), *change.words), ""
         travels = self._last(lambda goal: goal.motion in TRAVEL and not goal.negated)
@@ -573,7 +576,7 @@ class _Reader:
         )
 
     def _modified_by(self, change: Goal) -> int | None:
-        """The goal that a direction, a speed or a number belongs to; None: the next one."""
+        """Return the goal of a direction, speed or number, or None for the next goal."""
         motions = _MEASURED_BY.get(change.amount.unit, frozenset()) if change.amount else ()
         fitting = self._last(lambda goal: goal.motion in motions and not goal.amount)
         return self._last(self._is_open) if fitting is None else fitting
@@ -647,7 +650,7 @@ def parse(
     subjects: Collection[str] = (),
     remark: bool = False,
 ) -> Parsed:
-    """Understand a prompt as far as the lexicon goes.
+    """Parse a prompt into goals, and list the words that the lexicon does not know.
 
     Args:
         prompt: What the person wrote.

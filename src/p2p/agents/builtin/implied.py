@@ -39,7 +39,7 @@ _posture = partial(Row, category="posture", weight=0.3)
 
 
 def implied_criteria(env_id: str, prompt: str) -> tuple[Criterion, ...]:
-    """What goes without saying for a prompt in this environment, whoever writes its criteria."""
+    """Return the implied criteria of a prompt in this environment."""
     model = morphology_of(env_id)
     builder = CriteriaBuilder(model, quantities_of(env_id))
     add_implied(builder, {goal.motion for goal in model.parse(prompt).goals if not goal.negated})

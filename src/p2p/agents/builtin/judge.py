@@ -127,7 +127,7 @@ MEASURED, SEEN = 0.7, 0.3
 """What each judge's score counts where both have one."""
 
 
-def cannot_see(_: VisualRequest) -> NoReturn:
+def reject_pictures(_: VisualRequest) -> NoReturn:
     """Raises RequestRejected: rules do not look at pictures."""
     raise RequestRejected(
         "the built-in author has no vision: name a vision model for the visual judge, or none"

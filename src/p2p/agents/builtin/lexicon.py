@@ -282,8 +282,8 @@ def lemmas(word: str) -> Iterator[str]:
 
 
 @cache
-def canonical(word: str) -> str:
-    """The word of the vocabulary that this one is a form of; else the word itself."""
+def find_canonical(word: str) -> str:
+    """Return the vocabulary's base form of a word; else the word itself."""
     if word in _WHOLE:
         return word
     forms = (*(form for form in lemmas(word) if form != word), word)
@@ -297,7 +297,9 @@ _WHOLE = STOP_WORDS | {*_REMARK_PHRASES, *LIMBS, *SIDES, *DEGREES, *OWNERS, *TIM
 
 
 def _base_forms(phrases: Mapping[str, Entry]) -> dict[str, Entry]:
-    return {" ".join(map(canonical, phrase.split())): entry for phrase, entry in phrases.items()}
+    return {
+        " ".join(map(find_canonical, phrase.split())): entry for phrase, entry in phrases.items()
+    }
 
 
 def _words_of(*phrases: Iterable[str]) -> frozenset[str]:
@@ -323,13 +325,13 @@ MANNERS: Mapping[str, str] = index_phrases(_motions.manners)
 
 
 def entry_of(phrase: str, lexicon: Mapping[str, Entry] = LEXICON) -> Entry | None:
-    """What a phrase says, in whichever forms of its words."""
-    return lexicon.get(phrase) or lexicon.get(" ".join(map(canonical, phrase.split())))
+    """Return the entry of a phrase, in any inflection of its words."""
+    return lexicon.get(phrase) or lexicon.get(" ".join(map(find_canonical, phrase.split())))
 
 
 def manner_of(phrase: str) -> str | None:
-    """What a phrase says beyond its motion; None: nothing, empty: what nothing measures."""
-    forms = (phrase, " ".join(map(canonical, phrase.split())))
+    """Return a phrase's manner beyond its motion; None: no manner, empty: not measurable."""
+    forms = (phrase, " ".join(map(find_canonical, phrase.split())))
     return next((MANNERS[form] for form in forms if form in MANNERS), None)
 
 
@@ -431,7 +433,7 @@ def tokens_of(text: str) -> list[Token]:
             _, scale, unit = _UNITS[match["unit"]]
             bound = f"at_{match['bound']}" if match["bound"] else ""
             amount = Amount(float(match["number"]) * scale, unit, bound)
-        tokens.append(Token(match[0], word, canonical(word) if word else "", amount))
+        tokens.append(Token(match[0], word, find_canonical(word) if word else "", amount))
     return tokens
 
 
@@ -465,7 +467,7 @@ def normalise_text(text: str) -> str:
 
 
 def _split_compound(word: re.Match[str]) -> str:
-    """`slow-paced` as two words, unless the vocabulary has it as one."""
+    """Split `slow-paced` into two words, unless the vocabulary has it as one."""
     return word[0] if word[0] in VOCABULARY or word[0] in MISSPELT else word[0].replace("-", " ")
 
 

@@ -99,7 +99,7 @@ def _read_window(text: str) -> tuple[str, Window]:
 
 
 def read_measure(text: str, quantities: Mapping[str, Quantity]) -> Measure | None:
-    """The measure that a text means; None: none of ours."""
+    """Parse a measure from a text, or return None if the text is not one."""
     text = " ".join(text.lower().split()).rstrip(".")
     if text in (LASTING, ENDS):
         return Measure("lasting" if text == LASTING else "ends")
@@ -135,7 +135,7 @@ _AGAINST |= {other: one for one, other in _AGAINST.items()}
 
 def exclude_each_other(one: _Judged, other: _Judged, seconds: float) -> bool:
     """Whether no episode of this length can meet both."""
-    start, end = zip(_looked_at(one[1]), _looked_at(other[1]), strict=True)
+    start, end = zip(_select_window(one[1]), _select_window(other[1]), strict=True)
     if max(start) >= min(end):
         return False
     first, second = _bounds(*one, seconds), _bounds(*other, seconds)
@@ -145,8 +145,8 @@ def exclude_each_other(one: _Judged, other: _Judged, seconds: float) -> bool:
     )
 
 
-def _looked_at(measure: Measure) -> Window:
-    """The part of the episode that a measure is about."""
+def _select_window(measure: Measure) -> Window:
+    """Select the part of the episode that a measure is about."""
     first, last = measure.window
     return (last - (last - first) / 5, last) if measure.stat == "final" else measure.window
 

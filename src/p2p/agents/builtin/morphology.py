@@ -84,7 +84,7 @@ class Morphology:
         loose = [
             body
             for body in self.spec.bodies[1:]
-            if body.parent == 0 and any(map(_carries_about, self.joints_of(body)))
+            if body.parent == 0 and any(map(_is_unbounded, self.joints_of(body)))
         ]
         driven = {joint.body for joint in self.driven}
         return next(
@@ -120,7 +120,7 @@ class Morphology:
         return None
 
     def below(self, body: BodyEntry) -> tuple[BodyEntry, ...]:
-        """A body and everything that it carries."""
+        """Return a body and all its descendants."""
         carried = {body.id: body}
         for other in self.spec.bodies[1:]:
             if other.parent in carried:
@@ -128,7 +128,7 @@ class Morphology:
         return tuple(carried.values())
 
     def ends(self, body: BodyEntry) -> tuple[BodyEntry, ...]:
-        """The last bodies of its branches."""
+        """Return the last bodies of a body's branches."""
         parents = {other.parent for other in self.spec.bodies}
         return tuple(other for other in self.below(body) if other.id not in parents)
 
@@ -144,7 +144,7 @@ class Morphology:
     def find_body(self, *words: str) -> BodyEntry | None:
         """Return the first body that has one of these words in a part's phrase or in its name."""
         called = (part for phrase, part in self.parts.items() if {*words} & {*phrase.split()})
-        by_name = (body for body in self.spec.bodies[1:] if _begins(body.name, words))
+        by_name = (body for body in self.spec.bodies[1:] if _has_word_prefix(body.name, words))
         return next(called, None) or next(by_name, None)
 
     @cached_property
@@ -197,7 +197,7 @@ class Morphology:
         if body is not None:
             return None if self.hand is None or body.id in self._carried else body
         fixed = (geom for geom in self.spec.geoms if geom.body == self.spec.bodies[0].name)
-        return next((geom for geom in fixed if _begins(geom.name, TARGETS)), None)
+        return next((geom for geom in fixed if _has_word_prefix(geom.name, TARGETS)), None)
 
     @cached_property
     def goal_radius(self) -> float:
@@ -564,8 +564,8 @@ def _words_of(name: str) -> list[str]:
     return [word for word in re.split(r"[^a-z]+", name.lower()) if len(word) > 2]
 
 
-def _begins(name: str, words: tuple[str, ...]) -> bool:
-    """Whether a word of a name begins with one of these: `box0`, but not `gearbox`."""
+def _has_word_prefix(name: str, words: tuple[str, ...]) -> bool:
+    """Return whether a word of a name starts with one of these: `box0`, but not `gearbox`."""
     return any(word.startswith(words) for word in re.split(r"[^a-z]+", name.lower()))
 
 
@@ -574,8 +574,8 @@ def _marks_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
-def _carries_about(joint: JointEntry) -> bool:
-    """Whether a joint of a first body lets it go anywhere: no stops and no spring hold it."""
+def _is_unbounded(joint: JointEntry) -> bool:
+    """Return whether a root joint is unbounded: it has no stops and no spring."""
     return joint.type == "free" or (
         joint.type == "slide" and joint.range is None and not joint.stiffness
     )

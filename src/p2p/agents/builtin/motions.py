@@ -202,7 +202,7 @@ def _add_travel(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> 
         wanted, tolerance = (0.75 * stated, 1 / 3) if at_most else (stated, None)
     builder.add(
         _rate(title, "speed", quantity, wanted, tolerance),
-        _keeps("Keeps going", quantity, wanted),
+        _make_steady_row("Keeps going", quantity, wanted),
     )
     if not builder.model.knows_heading:
         if not builder.turning:
@@ -319,8 +319,8 @@ def _rate(title: str, kind: str, quantity: str, wanted: float, tolerance: float 
     )
 
 
-def _keeps(title: str, quantity: str, wanted: float) -> Row:
-    """A burst makes up a mean, and does not go on."""
+def _make_steady_row(title: str, quantity: str, wanted: float) -> Row:
+    """Return a row for steady motion, because a burst can make up a mean."""
     return Row(title, "steady", quantity, 0.4 * wanted, weight=0.5)
 
 
@@ -353,22 +353,22 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
             return
         angle = goal.amount_in("rad")
         if angle is not None:
-            _turn_by(builder, angle, "right" if right else "left")
+            _add_turn_by(builder, angle, "right" if right else "left")
         elif times := goal.amount_in("times"):
             builder.add(Row(title, "turns", quantity, times))
         else:
             turning = _rate(title, "rate", quantity, rate, None if stated is None else 0.15)
             if wide and swims:
                 turning = replace(turning, weight=0.3)  # or what swims would spin where it is
-            builder.add(turning, _keeps("Keeps turning", quantity, rate))
+            builder.add(turning, _make_steady_row("Keeps turning", quantity, rate))
         if not builder.travelling:
             builder.add(*on_the_spot)
 
     return rule
 
 
-def _turn_by(builder: CriteriaBuilder, angle: float, way: str) -> None:
-    """Turn by an angle that can be told by where it faces at the end."""
+def _add_turn_by(builder: CriteriaBuilder, angle: float, way: str) -> None:
+    """Add a turn by an angle that the final heading can confirm."""
     if angle >= FULL_TURN:
         builder.cannot.append(f"turn by {angle:.3g} rad")
         return
@@ -397,7 +397,7 @@ def _add_circle(builder: CriteriaBuilder, goal: Goal, quantity: str, radius: flo
     builder.add(
         _rate("Goes round", "speed", speed, wanted, 0.15),
         _rate("Turns", "rate", quantity, wanted / radius, 0.15),
-        _keeps("Keeps turning", quantity, wanted / radius),
+        _make_steady_row("Keeps turning", quantity, wanted / radius),
     )
 
 
@@ -411,8 +411,8 @@ def _orbit(builder: CriteriaBuilder, quantity: str, rounds: float) -> None:
     )  # fmt: skip
 
 
-def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
-    """Turn over about the first of these axes that there is."""
+def _add_tumble(title: str, *axes: tuple[str, str]) -> Rule:
+    """Add turning over about the first of these axes that exists."""
 
     def rule(builder: CriteriaBuilder, goal: Goal) -> None:
         if builder.settling and "front_up" in builder.quantities:
@@ -461,7 +461,7 @@ def _jump(
     rise = goal.amount_in("m") or share * max(model.standing_height, model.length / 1.5)
     top = model.allowed_height(model.standing_height + rise)
     builder.add(Row("Jumps up", "highest", "height", top), bouncing)
-    if _counts_jumps(builder, goal):
+    if _count_jumps(builder, goal):
         pass
     elif goal.motion == "jump":
         _add_clearance(builder, "Leaves the ground", 1.0)
@@ -469,8 +469,8 @@ def _jump(
         _add_travel(builder, goal)
 
 
-def _counts_jumps(builder: CriteriaBuilder, goal: Goal) -> bool:
-    """Ask for as many jumps as were stated; False where none were."""
+def _count_jumps(builder: CriteriaBuilder, goal: Goal) -> bool:
+    """Add the stated number of jumps; return False if none is stated."""
     count, amount = goal.amount_in("times"), goal.amount
     if (rate := goal.amount_in("times/s")) is not None:
         times = rate * _seconds(builder)
@@ -505,11 +505,11 @@ def _add_hop(builder: CriteriaBuilder, goal: Goal) -> None:
             _go_so_far(builder, goal, far)
         builder.add(replace(BOUNCING, threshold=(0.15, "pace")), *ROWS["in_the_air"])
     if goal.amount_in("times/s") is not None:
-        _counts_jumps(builder, goal)
+        _count_jumps(builder, goal)
         return
     if goal.amount_in("times") is not None:
         if builder.travelling or goal.direction not in ("up", "down", ""):
-            _counts_jumps(builder, goal)
+            _count_jumps(builder, goal)
         return
     often = {"fast": 2.0, "slow": 0.5}.get(goal.speed, 1.0) if not goal.direction else 1.0
     times = max(1.0, round(often * HOPS_PER_SECOND * _seconds(builder)))
@@ -520,7 +520,7 @@ _UPRIGHT = frozenset({"stand", "stands", "standing", "up", "upright"})
 """Words by which one that lies is asked to get to its feet, not to stay as it is."""
 
 
-def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_stand(builder: CriteriaBuilder, goal: Goal) -> None:
     """Stay, upright; a pole is balanced, and one that lies gets to its feet if asked to stand."""
     if goal.motion == "balance" and builder.travelling and not builder.model.poles:
         builder.add(*ROWS["stable"])  # keep your balance as you walk
@@ -531,7 +531,7 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
     if builder.model.starts_lying:
         words = " ".join(goal.words).split()
         if goal.motion == "stand" and not builder.rising and _UPRIGHT.isdisjoint(words):
-            _lie(builder, goal)  # to stay as it is
+            _add_lying(builder, goal)  # to stay as it is
         else:
             builder.add(*ROWS["on_its_feet"])
         return
@@ -547,26 +547,26 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
     not_fallen(builder)
 
 
-def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Rise from lying, as far as the goal says; one that stands already stands."""
+def _add_rise(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Add rising from lying, unless it starts standing."""
     if builder.model.hangs:
         builder.add(*ROWS["pole_up"])
     elif builder.model.poles and goal.motion != "sit_up":
-        _stand(builder, goal)
+        _add_stand(builder, goal)
     elif builder.model.height_joint is None and "tilt" in builder.quantities:
         builder.add(*upright(0.6))
     elif "height" not in builder.quantities:
         builder.cannot.append("get up")
     elif not builder.model.starts_lying or goal.motion == "stand_up":
-        _stand(builder, goal)
+        _add_stand(builder, goal)
     else:
         builder.add(*ROWS["sit_up" if goal.motion == "sit_up" else "get_up"])
         if goal.speed == "fast":
             builder.add(Row("Is up soon", "share", "height", 0.8, low=(0.75, "clear")))
 
 
-def _lie(builder: CriteriaBuilder, _: Goal) -> None:
-    """Be down on the ground, where that does not end the episode."""
+def _add_lying(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add lying on the ground, where that does not end the episode."""
     model = builder.model
     lowest = 0.55 * model.standing_height if "height" in builder.quantities else 0.0
     if not lowest or model.allowed_height(lowest) > 1.1 * lowest:
@@ -625,8 +625,8 @@ def _return(builder: CriteriaBuilder, goal: Goal) -> None:
     )
 
 
-def _leave(builder: CriteriaBuilder, _: Goal) -> None:
-    """Take the hand away from the object."""
+def _add_leaving(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add moving the hand away from the object."""
     if "hand_distance" not in builder.quantities:
         builder.cannot.append("take the hand away")
         return
@@ -715,8 +715,8 @@ def _high(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
 
-def _repeatedly(builder: CriteriaBuilder, _: Goal) -> None:
-    """What goes on does it again and again, and so does who leaves the ground often."""
+def _add_repetition(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add repetition: lasting motion, or leaving the ground often."""
     if any(measure.quantity == "clearance" for measure in builder.measures):
         times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
         _add_clearance(builder, "Hops again and again", float(times))
@@ -726,8 +726,8 @@ def _repeatedly(builder: CriteriaBuilder, _: Goal) -> None:
         builder.cannot.append("tell how often it does it")
 
 
-def _powerful(builder: CriteriaBuilder, goal: Goal) -> None:
-    """A big jump is a high one; nothing tells of another motion whether it is big."""
+def _add_power(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Add height for a big jump; other motions have no measure of size."""
     if any(measure.quantity == "clearance" for measure in builder.measures):
         _high(builder, goal)
     else:
@@ -759,8 +759,8 @@ def _add_in_place(builder: CriteriaBuilder, _: Goal) -> None:
         )
 
 
-def _standing(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Stay on its feet, in place, while a limb moves; still, if the prompt says so."""
+def _add_standing(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Add standing in place while a limb moves, and standing still if asked."""
     _add_in_place(builder, goal)
     if STILLNESS & {word for phrase in goal.words for word in phrase.split()}:
         builder.add(
@@ -769,8 +769,8 @@ def _standing(builder: CriteriaBuilder, goal: Goal) -> None:
     builder.add(replace(lasts(0.5), category="task"), *upright(0.6))
 
 
-def _straight(builder: CriteriaBuilder, _: Goal) -> None:
-    """Stay on its line, which an agent in a plane cannot leave."""
+def _add_straight_line(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add staying on a line, except for agents that move in a plane."""
     if builder.model.poles:
         builder.add(*ROWS["pole_up"], *ROWS["centred"])
         return
@@ -852,19 +852,19 @@ _MOTIONS: Mapping[str, Rule] = {
     "crawl": _crawl,
     "spin": _turn("run", *in_place("stability", 0.4)),
     "turn": _turn("medium"),
-    "flip": _tumble("Flips over", _FLIP),
-    "roll": _tumble("Rolls over", _ROLL, _FLIP),
+    "flip": _add_tumble("Flips over", _FLIP),
+    "roll": _add_tumble("Rolls over", _ROLL, _FLIP),
     "jump": _jump,
     "hop": _add_hop,
-    "stand": _stand,
-    "balance": _stand,
-    "lie": _lie,
+    "stand": _add_stand,
+    "balance": _add_stand,
+    "lie": _add_lying,
     "sway": _sway,
-    "stop": _stand,
-    "standing": _standing,
+    "stop": _add_stand,
+    "standing": _add_standing,
     "return": _return,
-    "leave": _leave,
-    **dict.fromkeys(RISING, _get_up),
+    "leave": _add_leaving,
+    **dict.fromkeys(RISING, _add_rise),
     "reach": _reach,
     "touch": _touch,
     "push": _reach,
@@ -872,12 +872,12 @@ _MOTIONS: Mapping[str, Rule] = {
     "untouched": _limb,
     "lower": _limb,
     "planted": _add_planted_feet,
-    "powerful": _powerful,
-    "repeatedly": _repeatedly,
+    "powerful": _add_power,
+    "repeatedly": _add_repetition,
     "never_falls": _never_falls,
     "high": _high,
     "in_place": _add_in_place,
-    "straight": _straight,
+    "straight": _add_straight_line,
     "crooked": lambda builder, _: builder.cannot.append("leave its line"),
     "on_back": _add_side,
     "on_front": _add_side,
@@ -930,8 +930,8 @@ def _step_in_place(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(lifted, ROWS["march"][1])
 
 
-def _aloft(builder: CriteriaBuilder, _: Goal) -> None:
-    """All feet off the ground at once, again and again."""
+def _add_flight(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add repeated flight: all feet off the ground at once."""
     if "clearance" not in builder.quantities:
         builder.cannot.append("leave the ground")
         return
@@ -946,8 +946,8 @@ def _add_ground_contact(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(Row("Has a foot on the ground", "share", "clearance", 0.95, high=0.01))
 
 
-def _hind_legs(builder: CriteriaBuilder, _: Goal) -> None:
-    """Of four legs the front ones are off the ground; of two in a row the nose says enough."""
+def _add_hind_legs(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add front feet off the ground; with fewer than four legs, the pitch is enough."""
     feet = builder.model.spec.feet
     middle = sum(foot.lowest_point[0] for foot in feet) / max(1, len(feet))
     front = [builder.model.spec.bodies[f.body] for f in feet if f.lowest_point[0] > middle]
@@ -968,14 +968,14 @@ def _add_one_leg(builder: CriteriaBuilder, _: Goal) -> None:
     )
 
 
-def _together(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_together(builder: CriteriaBuilder, _: Goal) -> None:
     if "pronk_match" not in builder.quantities:
         builder.cannot.append("tell whether the feet move together")
     builder.add(*ROWS["together"])
 
 
-def _walking(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Go, but no faster than a walk."""
+def _add_walk(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Add travel that is no faster than a walk."""
     if not builder.travelling:
         _add_travel(builder, goal)
     builder.add(*ROWS["not_fast"])
@@ -1027,21 +1027,21 @@ def _squats(builder: CriteriaBuilder, _: Goal) -> None:
     )
 
 
-def _human(builder: CriteriaBuilder, _: Goal) -> None:
-    """Go upright on two legs, one after the other."""
+def _add_human_gait(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add upright travel on two alternating legs."""
     if "steps_match" not in builder.quantities:
         builder.cannot.append("walk like a human")
         return
     builder.add(*upright(0.35), replace(ROWS["march"][1], category="task"))
 
 
-def _head_up(builder: CriteriaBuilder, _: Goal) -> None:
-    """Upright, or of one that is longer than high, with its nose no lower than its back."""
+def _add_head_up(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add uprightness; for a long body, a front no lower than the back."""
     builder.add(*(ROWS["head_up"] if "nose_up" in builder.quantities else upright(0.6)))
 
 
-def _face(builder: CriteriaBuilder, _: Goal) -> None:
-    """Face the way it faced at the start, as what lives in a plane does."""
+def _add_facing(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add keeping the initial heading."""
     builder.add(*ROWS["facing"])
     plane = {"forward_speed", "height"} <= builder.quantities.keys()
     builder.served |= plane and "left_speed" not in builder.quantities
@@ -1049,8 +1049,8 @@ def _face(builder: CriteriaBuilder, _: Goal) -> None:
         builder.cannot.append("tell which way it faces")
 
 
-def _land(builder: CriteriaBuilder, _: Goal) -> None:
-    """Be on its feet at the end."""
+def _add_landing(builder: CriteriaBuilder, _: Goal) -> None:
+    """Add standing on the feet at the end."""
     if not {"tilt", "height"} <= builder.quantities.keys() or not builder.model.spec.feet:
         builder.cannot.append("land on its feet")
         return
@@ -1099,25 +1099,25 @@ RULES: Mapping[str, Rule] = {
     **_MOTIONS,
     "overhead": _limb,
     "one_leg": _add_one_leg,
-    "head_up": _head_up,
-    "together": _together,
+    "head_up": _add_head_up,
+    "together": _add_together,
     "lean": _add_lean,
     "nose_down": lambda builder, goal: _add_lean(builder, replace(goal, direction="forward")),
     "small_jumps": _small_jumps,
     "lifted_feet": _lifts_feet,
-    "walking": _walking,
+    "walking": _add_walk,
     "squats": _squats,
-    "human": _human,
-    "facing": _face,
-    "lands": _land,
+    "human": _add_human_gait,
+    "facing": _add_facing,
+    "lands": _add_landing,
     "undisturbed": _add_undisturbed,
     "long_strides": _stride("long_strides"),
     "short_strides": _stride("short_strides"),
     "step_in_place": _step_in_place,
     "in_turn": _add_alternation,
-    "aloft": _aloft,
+    "aloft": _add_flight,
     "grounded": _add_ground_contact,
-    "hind_legs": _hind_legs,
+    "hind_legs": _add_hind_legs,
     "high_steps": lambda builder, _: builder.add(ROWS["march"][0]),
     # What is carried falls off a back that leans or jerks.
     "carried": lambda builder, _: builder.add(

@@ -367,7 +367,7 @@ def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
     followed = follow(request.remarks, case.recipe)
     plans = _plans(case, followed, varied_only=refusals >= _SURE)
     skipped = refusals - _SURE if refusals >= _SURE else refusals
-    chosen = _chosen(_drop_tried(case, plans), skipped)
+    chosen = _choose_plan(_drop_tried(case, plans), skipped)
     unheeded = "the built-in author has no reward that keeps to it"
     return RevisionProposal(
         diagnosis=_diagnosis(case),
@@ -420,14 +420,14 @@ def _plans(
 
     Rules that have not helped so far come later, those that have failed most last.
     """
-    start = _obedient(case, Plan(followed.recipe))
+    start = _obey_lessons(case, Plan(followed.recipe))
     steps = case.settings.get("total_timesteps")
     if followed.longer and isinstance(steps, int | float) and steps < LONGEST:
         start = case.set(start, "total_timesteps", int(min(LONGEST, 2 * steps)))
     starts = [start]
     if case.code and not case.ours and not followed.changes:
         # Somebody else's code is left alone as long as can be.
-        starts.insert(0, _obedient(case, Plan(None)))
+        starts.insert(0, _obey_lessons(case, Plan(None)))
     tries = [
         (rule.name, base, attempt)
         for base in starts
@@ -456,8 +456,8 @@ def _variations(case: RevisionCase) -> list[Try]:
     return [Try(group, factor) for factor in factors for group in groups]
 
 
-def _obedient(case: RevisionCase, plan: Plan) -> Plan:
-    """With what HARD lessons ask of any proposal."""
+def _obey_lessons(case: RevisionCase, plan: Plan) -> Plan:
+    """Yield plans changed to what HARD lessons ask of any proposal."""
     for lesson in case.request.lessons:
         check = lesson.check
         if lesson.tier != "HARD" or check is None:
@@ -488,8 +488,8 @@ def _drop_tried(case: RevisionCase, plans: Iterator[tuple[str, Plan]]) -> Iterat
             yield Candidate(rule, plan, code, tuple(broken))
 
 
-def _chosen(candidates: Iterator[Candidate], skipped: int) -> Candidate:
-    """The first after the skipped that keeps to HARD lessons; where none does, any."""
+def _choose_plan(candidates: Iterator[Candidate], skipped: int) -> Candidate:
+    """Choose the first plan after the skipped that keeps HARD lessons, else any."""
     looked_at: list[Candidate] = []
     lawful: list[Candidate] = []
     for candidate in islice(candidates, _ENOUGH):

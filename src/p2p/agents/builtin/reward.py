@@ -118,7 +118,7 @@ class Recipe(Record):
 
 
 def read_recipe(code: str) -> Recipe | None:
-    """The recipe in a reward's source; None: there is none, or it is damaged."""
+    """Read the recipe in a reward's source, or return None if missing or damaged."""
     for line in code.splitlines():
         if line.startswith(MARK):
             try:
@@ -181,14 +181,17 @@ def match_criteria(
     """Pair each criterion that has a known measure, or that the grammar can give one, with it."""
     quantities = quantities_of(env_id)
     pairs = (
-        (criterion, read_measure(criterion.measure, quantities) or _guess(env_id, criterion))
+        (
+            criterion,
+            read_measure(criterion.measure, quantities) or _guess_measure(env_id, criterion),
+        )
         for criterion in criteria
     )
     return tuple((criterion, measure) for criterion, measure in pairs if measure is not None)
 
 
-def _guess(env_id: str, criterion: Criterion) -> Measure | None:
-    """What a person's own criterion means: the measure that the grammar gives to its words."""
+def _guess_measure(env_id: str, criterion: Criterion) -> Measure | None:
+    """Guess the measure of a user's own criterion from its words."""
     model = morphology_of(env_id)
     for text in (criterion.measure, criterion.title):
         builder = CriteriaBuilder(model, quantities_of(env_id))
@@ -232,7 +235,7 @@ def with_criteria(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]])
             names = {t.name for t in terms}
             name = term.name if term.name not in names else f"{term.name[:36]}_{len(terms)}"
             terms.append(term.model_copy(update={"name": name}))
-    terms = _noticeable(terms, quantities)
+    terms = _move_cost(terms, quantities)
     limits = _limits(criteria, terms, quantities)
     return recipe.with_terms([*terms, *(term for term in limits if visible(term))])
 
@@ -252,7 +255,7 @@ def _add_falls(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) ->
     bounds: dict[str, Fall] = {}
     up: set[str] = set()
     for criterion, measure in criteria:
-        fall = _fall(criterion, measure, share)
+        fall = _find_fall(criterion, measure, share)
         if fall is None:
             continue
         up.add(criterion.id)
@@ -261,7 +264,7 @@ def _add_falls(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) ->
             bounds[fall.quantity] = max(known, fall, key=_strictness)
     if (low := bounds.get("height")) and (low.below or 0.0) >= share * model.start_height:
         del bounds["height"]  # it is to rise above its start first
-    terms = _outweigh_pay(recipe.terms, up, criteria)
+    terms = _raise_lying_costs(recipe.terms, up, criteria)
     if bounds and not any(term.shape == "alive" for term in terms):
         ids = tuple(criterion.id for criterion, _ in criteria if criterion.id in up)
         terms.append(Term(name="alive", quantity="", shape="alive", weight=0.3, criteria=ids))
@@ -269,8 +272,8 @@ def _add_falls(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) ->
     return recipe.model_copy(update={"falls": falls}).with_terms(terms)
 
 
-def _fall(criterion: Criterion, measure: Measure, height: float) -> Fall | None:
-    """What breaks a criterion about being up beyond repair; None: it is about something else."""
+def _find_fall(criterion: Criterion, measure: Measure, height: float) -> Fall | None:
+    """Return the fall that makes an upright criterion fail, or None for other criteria."""
     lasting = measure.stat == "share" and measure.window == WHOLE
     if not (lasting and criterion.hard and criterion.threshold >= MOST_OF_THE_TIME):
         return None
@@ -291,10 +294,10 @@ def _strictness(fall: Fall) -> float:
     return -fall.above if fall.above is not None else fall.below or 0.0
 
 
-def _outweigh_pay(
+def _raise_lying_costs(
     terms: Sequence[Term], up: set[str], criteria: Sequence[tuple[Criterion, Measure]]
 ) -> list[Term]:
-    """Raise the costs of not being up until, in full, they take all that the task pays."""
+    """Raise the costs of lying until, in full, they cancel the task's pay."""
     task = {criterion.id for criterion, _ in criteria if criterion.category == "task"}
     paying = [t for t in terms if not t.is_cost and t.shape != "alive" and task & {*t.criteria}]
     windows = {term.window for term in paying}
@@ -308,8 +311,8 @@ def _outweigh_pay(
     return [term.scale_weight(factor) if term in lying else term for term in terms]
 
 
-def _noticeable(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> list[Term]:
-    """Charge a cost that a policy cannot notice on what it notices, where that is a term too.
+def _move_cost(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> list[Term]:
+    """Move an unobservable cost to an observable quantity that is a term too.
 
     How far an agent is from its start, which it does not observe, says nothing about what to do;
     its speed does.
@@ -363,7 +366,7 @@ def _term(
     quantities: Mapping[str, Quantity],
     everything: Sequence[tuple[Criterion, Measure]],
 ) -> Term | None:
-    """The term that pulls towards a criterion; None: no reward can see what it is about."""
+    """Return the reward term of a criterion, or None if no reward can compute it."""
     # A light criterion still pulls.
     emphasis = 0.3 + 0.7 * criterion.weight
     weight = CATEGORY_WEIGHTS[criterion.category] * emphasis
@@ -391,14 +394,14 @@ def _term(
         ),
         None,
     )
-    aim = _aim(criterion, measure, opposite)
+    aim = _find_target(criterion, measure, opposite)
     shape, numbers = _shape(criterion, measure, quantity, aim)
     return Term(name=key, quantity=key, shape=shape, weight=weight, window=measure.window,
                 criteria=(criterion.id,), **numbers)  # fmt: skip
 
 
-def _aim(criterion: Criterion, measure: Measure, opposite: float | None) -> float | None:
-    """The value that a criterion wants to be near to; None: it is bounded from one side."""
+def _find_target(criterion: Criterion, measure: Measure, opposite: float | None) -> float | None:
+    """Return the target value of a criterion, or None if it has one bound only."""
     if measure.stat == "miss":
         return measure.low
     if measure.stat == "share":

@@ -23,7 +23,7 @@ def real_words() -> frozenset[str]:
 
 
 def correct_spelling(text: str, names: Collection[str] = ()) -> tuple[str, tuple[str, ...]]:
-    """The text with its slips corrected, and what was taken as what."""
+    """Correct a text's misspellings, and return the corrections too."""
     corrections: list[str] = []
 
     def correct(match: re.Match[str]) -> str:
@@ -41,7 +41,7 @@ def _correct_word(word: str, names: frozenset[str]) -> str:
     """Return the one known word that this may be a misspelling of; else the word itself."""
     if len(word) < _SHORTEST or not word.isalpha() or _stem(word, WORDS | names | real_words()):
         return word
-    for slips in (_slips(word), _swap_keys(word)):
+    for slips in (_list_slips(word), _swap_keys(word)):
         long = (each for each in slips if len(each) >= _SHORTEST)
         stems = {each: _stem(each, WORDS) for each in long if each in WORDS or each[-2:] != "er"}
         meant = sorted(
@@ -56,8 +56,8 @@ def _stem(word: str, known: Collection[str]) -> str:
     return next((form for form in (word, *lemmas(word)) if form in known), "")
 
 
-def _slips(word: str) -> Iterator[str]:
-    """What a word may be; the first letter is seldom wrong."""
+def _list_slips(word: str) -> Iterator[str]:
+    """Yield the spellings one edit away from a word, which seldom change the first letter."""
     places = range(1, len(word))
     yield from (word[:i] + word[i + 1 :] for i in places)
     yield from (word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in range(len(word) - 1))

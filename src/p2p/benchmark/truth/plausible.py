@@ -97,7 +97,7 @@ class PosedModel:
         return tuple(sorted(j for j in joints if int(m.jnt_type[j]) in single))
 
     def at(self, qpos: Floats) -> mujoco.MjData:
-        """The state with these positions, contacts included."""
+        """Return the state with these positions, contacts included."""
         import mujoco
 
         data = mujoco.MjData(self.model)
@@ -106,7 +106,7 @@ class PosedModel:
         return data
 
     def touching(self, data: mujoco.MjData) -> dict[int, float]:
-        """Bodies in contact with what does not move, and how deep they are in it."""
+        """Return the bodies in contact with static geometry, and their penetration depths."""
         m, depths = self.model, dict[int, float]()
         for contact in data.contact:
             bodies = [int(m.geom_bodyid[geom]) for geom in (contact.geom1, contact.geom2)]
@@ -257,13 +257,13 @@ def _watch_trunk(robot: PosedModel, qpos: Floats, sight: Sight, dt: float) -> Si
         aside=float(went @ np.array([-ahead[1], ahead[0]])),
         turned=float(np.unwrap(headings)[-1]) / (steps * dt) if free else np.nan,
         strayed=float(np.linalg.norm(np.array(places) - places[0], axis=1).max()),
-        flights=_flights(aloft, max(1, round(FLIGHT_S / dt))),
+        flights=_count_flights(aloft, max(1, round(FLIGHT_S / dt))),
         touching={robot.name(b): n / steps for b, n in touched.items()} if robot.can_fall else {},
     )
 
 
-def _flights(aloft: Sequence[bool], least: int) -> int:
-    """How many last for so many steps and end in a landing."""
+def _count_flights(aloft: Sequence[bool], least: int) -> int:
+    """Count the flights that last this many steps and end in a landing."""
     count = lasted = 0
     for off in aloft:
         count += not off and lasted >= least

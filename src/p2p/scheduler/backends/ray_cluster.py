@@ -111,7 +111,7 @@ class LaunchActor:
         return LaunchFolder(self.base, self.launch_id)
 
     def _renew(self) -> None:
-        """Renew the program's lease as long as somebody asks; afterwards give up the place."""
+        """Renew the program's lease while it is polled; then release the place."""
         while True:
             time.sleep(RENEW_EVERY_S)
             is_silent = time.monotonic() - self.asked > self.silence_s

@@ -242,7 +242,7 @@ class EngineEnv(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what is held."""
+        """Release the resources."""
 
     def __init__(self, options: EnvOptions) -> None:
         width = sum(len(term.parts) for term in self.observation_terms) + options.observe_time

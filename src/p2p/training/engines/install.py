@@ -28,9 +28,9 @@ from p2p.training.engines.table import (
     SimulationEngine,
     engine_folder,
     find_installed,
+    find_unmet,
     get_engine,
     package_name,
-    unmet,
 )
 
 Progress = Callable[[str], None]
@@ -91,7 +91,7 @@ def package_versions(python: Path, requirements: Sequence[str]) -> dict[str, str
 def missing(engine: SimulationEngine, python: Path) -> list[str]:
     """The requirements that an interpreter does not meet."""
     wanted = (*engine.requirements, *WORKER_REQUIREMENTS)
-    return unmet(wanted, package_versions(python, wanted))
+    return find_unmet(wanted, package_versions(python, wanted))
 
 
 def install(

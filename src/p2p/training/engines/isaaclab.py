@@ -447,7 +447,7 @@ def with_short_names(text: str, bodies: Iterable[str], joints: Iterable[str]) ->
         parts = [part.get("name", "") for part in root.iter(kind)]
         if kind == "joint":
             parts += [part.get("name", "") for part in root.iter("freejoint")]
-        candidates = {part: _short(part, names) for part in parts if part}
+        candidates = {part: _shorten_name(part, names) for part in parts if part}
         taken = list(candidates.values())
         short |= {(kind, p): c for p, c in candidates.items() if taken.count(c) == 1}
     for part in root.iter():
@@ -458,8 +458,8 @@ def with_short_names(text: str, bodies: Iterable[str], joints: Iterable[str]) ->
     return ET.tostring(root, encoding="unicode")
 
 
-def _short(path: str, names: set[str]) -> str:
-    """The longest of these names that a path ends with; without one, the path's last part."""
+def _shorten_name(path: str, names: set[str]) -> str:
+    """Return the longest of these names that ends a path, else the path's last part."""
     # One axis of a joint with several is NAME:0 there, and NAME_ang0 in the model.
     parts = {name: name.replace(":", "_ang") for name in names}
     ends = [name for name, part in parts.items() if path == part or path.endswith(f"_{part}")]

@@ -165,8 +165,8 @@ def engine_folder(name: str) -> Path:
     return get_settings().engines_dir / get_engine(name).name
 
 
-def unmet(requirements: Iterable[str], versions: Mapping[str, str]) -> list[str]:
-    """The requirements that packages of these versions do not meet; a range is met by any."""
+def find_unmet(requirements: Iterable[str], versions: Mapping[str, str]) -> list[str]:
+    """Return the requirements that these versions do not meet; only `==` pins are compared."""
     return [
         requirement
         for requirement in requirements
@@ -189,7 +189,7 @@ def find_installed(name: str, folder: Path | None = None) -> Installed | None:
     except (OSError, ValidationError):
         return None
     wanted = get_engine(name).requirements
-    current = installed.python.exists() and not unmet(wanted, installed.versions)
+    current = installed.python.exists() and not find_unmet(wanted, installed.versions)
     return installed if current else None
 
 

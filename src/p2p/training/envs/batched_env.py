@@ -81,7 +81,7 @@ class BatchedEnv(Protocol):
         """Continue from where state_dict() was taken."""
 
     def close(self) -> None:
-        """Free what is held."""
+        """Release the resources."""
 
 
 def row_seeds(seed: int, num_rows: int) -> list[int]:

@@ -93,12 +93,15 @@ class ObservationLayout:
         if self.free is not None:
             _, q, v = self.free
             matrix = rotation(qpos[:, q + 3 : q + 7])
-            parts += [matrix[2], turned_back(matrix, qvel[:, v : v + 3])]
+            parts += [matrix[2], rotate_to_local(matrix, qvel[:, v : v + 3])]
             if self.heading:
                 parts.append(np.stack((matrix[0][:, 0], matrix[1][:, 0]), axis=1))
             for a, b in self.objects:
                 place = qpos[:, a : a + 3] - qpos[:, q : q + 3]
-                parts += [turned_back(matrix, place), turned_back(matrix, qvel[:, b : b + 3])]
+                parts += [
+                    rotate_to_local(matrix, place),
+                    rotate_to_local(matrix, qvel[:, b : b + 3]),
+                ]
         else:
             for a, b in self.objects:
                 parts += [qpos[:, a : a + 3], qvel[:, b : b + 3]]
@@ -144,8 +147,8 @@ def rotation(quaternion: F64) -> tuple[F64, F64, F64]:
     )
 
 
-def turned_back(matrix: tuple[F64, F64, F64], vectors: F64) -> F64:
-    """Vectors of the world (N, 3) in the frames that these matrices turn into it."""
+def rotate_to_local(matrix: tuple[F64, F64, F64], vectors: F64) -> F64:
+    """Rotate vectors of the world (N, 3) to the local frames of these matrices."""
     a, b, c = matrix
     turned: F64 = a * vectors[:, :1] + b * vectors[:, 1:2] + c * vectors[:, 2:3]
     return turned

@@ -210,7 +210,7 @@ def _build(scratch: Path, payload: dict[str, Any], readable: tuple[Path, ...], n
 
 
 def _keep(left: Path, names: list[str], kept: Path) -> str:
-    """Check what the sandbox left, and move it to where models are kept."""
+    """Check the sandbox's output, and move it to the models folder."""
     kept.mkdir()
     total = 0
     for name in names[:MAX_FILES]:

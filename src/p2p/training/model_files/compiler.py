@@ -263,7 +263,7 @@ def _breaks_triangle(body: mujoco.MjsBody) -> bool:
 
 
 def _has_inertia(body: mujoco.MjsBody) -> bool:
-    """Whether it moves any, with what is fixed to it."""
+    """Return whether a body has mass or inertia, including bodies fixed to it."""
     if body.mass > MIN_INERTIA and _moments(body)[0] > MIN_INERTIA:
         return True
     return any(_has_inertia(child) for child in body.bodies if not child.joints)

@@ -63,7 +63,7 @@ def _join_names(names: Sequence[str], most: int = 6) -> str:
 
 
 def as_toml(record: RobotModel, spec: EnvSpec) -> str:
-    """What was inferred, as the TOML that says the same."""
+    """Return the inferred settings as TOML."""
     start = record.start_qpos
     single = [j for j in spec.joints if j.type in ("slide", "hinge")]
     root = {j.name for j in spec.joints if j.qpos_address == spec.z_height_qpos_idx}

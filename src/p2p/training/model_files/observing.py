@@ -32,7 +32,7 @@ def observe_facts(folder: Path) -> ModelFacts:
     try:
         spec = read_spec(env)
         xpos, xquat, stands = settle(env)
-        ends_early = terminates(env)
+        ends_early = ends_episodes(env)
         doubts = try_model(env)
     finally:
         env.close()  # type: ignore[no-untyped-call]
@@ -49,7 +49,7 @@ def observe_facts(folder: Path) -> ModelFacts:
 
 
 def settle(env: ModelEnv) -> tuple[F64, F64, bool]:
-    """Poses of all bodies after some seconds of zero actions, or the first ones if it falls."""
+    """Return the body poses after some seconds of zero actions, or the initial ones on a fall."""
     env.reset(seed=0)
     root = Robot.of(env).root
     data = env.data
@@ -62,8 +62,8 @@ def settle(env: ModelEnv) -> tuple[F64, F64, bool]:
     return (*first, False) if fell else (data.xpos.copy(), data.xquat.copy(), True)
 
 
-def terminates(env: ModelEnv) -> bool:
-    """Whether random actions end an episode within some seconds."""
+def ends_episodes(env: ModelEnv) -> bool:
+    """Return whether random actions end an episode within some seconds."""
     env.reset(seed=0)
     env.action_space.seed(0)
     steps = range(int(SETTLE_SECONDS / env.dt))
@@ -177,7 +177,7 @@ def _observation(layout: ObservationLayout, library: StateLibrary) -> tuple[Obse
 
 
 def _describe(source: str, words: str) -> tuple[str, str, str]:
-    """Name, unit and description of what is no field of MjData."""
+    """Return name, unit and description of a quantity that is not a field of MjData."""
     kind, _, axis = words.rpartition(" ")
     match kind:
         case "up":

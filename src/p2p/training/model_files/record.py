@@ -87,7 +87,7 @@ class RobotOptions(Record):
     """By joint, or by a pattern of joints such as "*knee*"; the first that fits counts."""
 
     def servo_of(self, joint: str) -> ServoOptions:
-        """What is said of the servo of a joint."""
+        """Return the given servo options of a joint."""
         fitting = (given for name, given in self.servos.items() if fnmatchcase(joint, name))
         return next(fitting, ServoOptions())
 

@@ -127,7 +127,7 @@ def height_address(model: mujoco.MjModel, root: int | None) -> int | None:
 
 
 def _standing(model: mujoco.MjModel, qpos: Vector) -> tuple[Robot, int] | None:
-    """The robot and where its height is; None of what has no floor to stand on."""
+    """Return the robot and the address of its height, or None without a floor."""
     if floats(model):
         return None
     robot = Robot(model, qpos, 1.0)
@@ -205,7 +205,7 @@ def limb_of(model: mujoco.MjModel, body: int) -> int:
 
 
 def drop(model: mujoco.MjModel, qpos: Vector, ctrl: Vector) -> Vector | None:
-    """Where it comes to rest with these controls; None where it falls, or has no floor."""
+    """Return the rest pose under these controls, or None on a fall or without a floor."""
     standing = _standing(model, qpos)
     if standing is None:
         return None

@@ -30,7 +30,9 @@ LEAN = 0.3
 def try_model(env: ModelEnv) -> tuple[str, ...]:
     """A line for everything doubtful, with what to change."""
     return tuple(
-        line for check in (falls_through, explodes, rolls_aside, stands, weak, rangeless, colliding)
+        line
+        for check in (falls_through, explodes, rolls_aside, stands,
+                      find_weak, find_rangeless, find_colliding)
         for line in check(env)
     )  # fmt: skip
 
@@ -60,7 +62,7 @@ def falls_through(env: ModelEnv) -> Iterator[str]:
 
 
 def explodes(env: ModelEnv) -> Iterator[str]:
-    """Whether random actions make the simulation lose its footing."""
+    """Yield a warning if random actions make the simulation unstable."""
     for data in _play(env, random=True):
         fastest = float(np.abs(data.qvel).max(initial=0.0))
         warned = any(
@@ -111,8 +113,8 @@ def stands(env: ModelEnv) -> Iterator[str]:
         yield f"does not stand under actions of zero: {advice}"
 
 
-def weak(env: ModelEnv) -> Iterator[str]:
-    """Actuators that cannot hold the limb that they move."""
+def find_weak(env: ModelEnv) -> Iterator[str]:
+    """Find the actuators that cannot hold the limb that they move."""
     model = env.model
     data = mujoco.MjData(model)
     data.qpos[:] = env.init_qpos
@@ -136,7 +138,7 @@ def weak(env: ModelEnv) -> Iterator[str]:
 
 
 def _effort(model: mujoco.MjModel, i: int) -> float | None:
-    """The most torque of an actuator; None: no limit is known."""
+    """Return the largest torque of an actuator, or None if it has no limit."""
     gear = abs(float(model.actuator_gear[i, 0]))
     if model.actuator_forcelimited[i]:
         return gear * float(np.abs(model.actuator_forcerange[i]).max())
@@ -146,8 +148,8 @@ def _effort(model: mujoco.MjModel, i: int) -> float | None:
     return None
 
 
-def rangeless(env: ModelEnv) -> Iterator[str]:
-    """Driven joints without a range, which may turn through the robot."""
+def find_rangeless(env: ModelEnv) -> Iterator[str]:
+    """Find driven joints without a range, which may turn through the robot."""
     model, root = env.model, Robot.of(env).root
     driven = {
         int(model.actuator_trnid[i, 0])
@@ -168,8 +170,8 @@ def rangeless(env: ModelEnv) -> Iterator[str]:
         yield f"joints without a range: {listed}; give them range, unless they turn without end"
 
 
-def colliding(env: ModelEnv) -> Iterator[str]:
-    """Parts of the robot that overlap where it begins."""
+def find_colliding(env: ModelEnv) -> Iterator[str]:
+    """Find the parts of the robot that overlap in the initial pose."""
     env.reset(seed=0)
     model, data = env.model, mujoco.MjData(env.model)
     data.qpos[:] = env.init_qpos

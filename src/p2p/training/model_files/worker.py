@@ -40,7 +40,7 @@ def build(folder: Path, payload: dict[str, Any]) -> dict[str, Any]:
     with quiet_loading():
         compiled = compile_model(main, source, payload["name"], options)
     (folder / "record.json").write_text(compiled.record.model_dump_json(indent=1))
-    return leave(folder, compiled.model)
+    return save_compiled(folder, compiled.model)
 
 
 def rebuild(folder: Path, copy: Path) -> dict[str, Any]:
@@ -55,11 +55,11 @@ def rebuild(folder: Path, copy: Path) -> dict[str, Any]:
     record = RobotModel.model_validate_json((folder / "record.json").read_bytes())
     with quiet_loading():
         model = compile_record(folder / "source" / record.main, record)
-    return leave(folder, model)
+    return save_compiled(folder, model)
 
 
-def leave(folder: Path, model: Any) -> dict[str, Any]:
-    """Leave the compiled model and its facts."""
+def save_compiled(folder: Path, model: Any) -> dict[str, Any]:
+    """Write the compiled model and its facts."""
     import mujoco
 
     from p2p.training.model_files.observing import observe_facts

@@ -69,7 +69,7 @@ _TURNS: Mapping[str, str] = {
 
 
 def info_meaning(key: str, size: int) -> str:
-    """What an info key means; `size` numbers of it (1 for a scalar)."""
+    """Return the meaning of an info key with `size` numbers (1 for a scalar)."""
     meaning = INFO_MEANINGS.get(key, "no description")
     return meaning if size == 1 else f"{meaning} (array of {size})"
 
@@ -168,14 +168,14 @@ def observation_table(spec: EnvSpec) -> str:
         f"{e.description}{_clip(e)}"
         for e in spec.observation
     ]
-    hidden = _hidden(spec)
+    hidden = _find_hidden(spec)
     if hidden:
         lines.append(f"Not observed: {', '.join(hidden)}")
     return "\n".join(lines)
 
 
-def _hidden(spec: EnvSpec) -> list[str]:
-    """Joints whose position no entry shows (usually where the robot is in the world)."""
+def _find_hidden(spec: EnvSpec) -> list[str]:
+    """Find the joints that no entry observes (usually the robot's place in the world)."""
     sources = " ".join(entry.source or "" for entry in spec.observation)
     return [
         f"{joint.name}{_FREE[k] if joint.type == 'free' else ''} (qpos[{joint.qpos_address + k}])"
@@ -219,7 +219,7 @@ def joint_semantics(spec: EnvSpec) -> str:
 
 
 def _strength(joint: JointEntry, actions: Sequence[ActionEntry]) -> str:
-    """The most that its actuator can do, where the action says so."""
+    """Return the limit of a joint's actuator, where the action has one."""
     for action in actions:
         bounds = (action.low, action.high)
         if action.joint == joint.name and action.kind in ("torque", "force") and all(bounds):

@@ -249,7 +249,7 @@ class RenderProcess:
         return process
 
     def running(self) -> bool:
-        """Whether it still works. Past its time limit it is ended here."""
+        """Return whether the process still runs; stop it past its time limit."""
         if time.monotonic() > self._deadline:
             self._end(f"not done within {self._limit:.0f} s")
         return self._process is not None and self._process.poll() is None

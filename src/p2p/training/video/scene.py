@@ -61,13 +61,13 @@ class Camera:
     """Of the tracked body's centre of mass, before it moved."""
 
     def at(self, data: mujoco.MjData) -> mujoco.MjvCamera:
-        """The view of this state; needs kinematics and centres of mass computed."""
+        """Return the view of this state; needs kinematics and centres of mass computed."""
         return self.towards(
             None if self.tracked_body is None else data.subtree_com[self.tracked_body]
         )
 
     def towards(self, point: Vector | None) -> mujoco.MjvCamera:
-        """The view of an agent whose centre of mass is here; None: of one that stays in place."""
+        """Return the view of an agent with this centre of mass; None: of a fixed one."""
         view = mujoco.MjvCamera()
         view.type = mujoco.mjtCamera.mjCAMERA_FREE
         view.azimuth, view.elevation, view.distance = self.azimuth, self.elevation, self.distance
@@ -131,7 +131,7 @@ def _half_height(low: Vector, high: Vector, azimuth: float, elevation: float) ->
 
 
 def _bounds(model: mujoco.MjModel, data: mujoco.MjData, root: int | None) -> tuple[Vector, Vector]:
-    """The box around the geoms of a tree of bodies; None: of all but floors and the like."""
+    """Return the box around the geoms of a body tree; None: of all but floors and the like."""
     shown = (model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE) & (model.geom_rbound < 5.0)
     if root is not None:
         shown &= model.body_rootid[model.geom_bodyid] == root
