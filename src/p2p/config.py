@@ -340,7 +340,7 @@ class TrainConfig(BaseModel):
         return self.with_updates(**accepted), notes
 
     def tuning_problems(self, updates: dict[str, Any]) -> list[str]:
-        """Why a revision's hyperparameters cannot be taken as they are, a sentence each."""
+        """Return why a revision's hyperparameters cannot be taken as they are, a sentence each."""
         return [problem for _, _, problem in self._check_updates(updates) if problem]
 
     def _check_updates(self, updates: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:

@@ -170,7 +170,7 @@ def run_judge(
 
 
 def run_check(code: str, trajectory: Path, summary: Summary) -> str:
-    """What `check_fn(trajectory, summary)` returns, as text; or why there is no answer."""
+    """Return what `check_fn(trajectory, summary)` returns, as text; or why there is no answer."""
     seconds = SECONDS_PER_EPISODE
     [reply] = _run(code, "check_fn", [], [trajectory], [summary], seconds)
     return reply if isinstance(reply, str) else str(reply.get("text", ""))[:4000]

@@ -62,7 +62,7 @@ _NEVER_RUN = "no run was trained"
 
 
 def revise(client: LLMClient, view: SessionView, iteration: int) -> Revision:
-    """What to train after this iteration, whose node stands in the lineage already.
+    """Return what to train after this iteration, whose node stands in the lineage already.
 
     A proposal that was tried before, is based on nothing, breaks a HARD lesson that code can check,
     passes over the person's remarks or sets a hyperparameter out of its range goes back to the
@@ -425,7 +425,7 @@ def _learn_lesson(
 
 
 def _code_problems(code: str) -> list[str]:
-    """Why nothing could be trained with it; the author's own checks go deeper."""
+    """Return why nothing could be trained with it; the author's own checks go deeper."""
     if not code.strip():
         return ["reward_code is empty; give the whole file, also where it stays as it was"]
     try:
@@ -448,7 +448,7 @@ FRAMES = 6
 
 
 def describe_lengths(run: RunView) -> str:
-    """How long the judged episodes are, and how many ended before their time."""
+    """Return how long the judged episodes are, and how many ended before their time."""
     labels = {each.label for each in run.judgment.rollouts} if run.judgment else set()
     episodes = []
     for label, file in episode_files(run).items():

@@ -135,7 +135,7 @@ class SessionTools:
         iteration: int | None = None,
         run_id: str = "",
     ) -> str:
-        """What each judge said of one episode; or, with columns, its numbers step by step.
+        """Return what each judge said of one episode; or, with columns, its numbers step by step.
 
         Args:
             episode: the label of a judged episode. For numbers also median, p10, p90 of the
@@ -219,7 +219,7 @@ class SessionTools:
 
 
 def lesson_update_problem(update: LessonUpdate, lessons: int) -> str:
-    """Why the update cannot be made to so many lessons; empty if it can."""
+    """Return why the update cannot be made to so many lessons; empty if it can."""
     if not 0 <= update.index < lessons:
         return f"there is no lesson {update.index}; there are {lessons}, from 0"
     if update.tier not in LESSON_TIERS:
@@ -302,7 +302,7 @@ def history(view: SessionView) -> tuple[PastIteration, ...]:
 
 
 def criteria_of(iteration: IterationView) -> tuple[CriterionScore, ...]:
-    """How its best run meets the criteria; empty if it is not judged."""
+    """Return how its best run meets the criteria; empty if it is not judged."""
     return iteration.judgment.criteria if iteration.judgment else ()
 
 
@@ -505,7 +505,7 @@ def history_notes(
 
 
 def trend(scores: Sequence[float]) -> str:
-    """Where the last scores go."""
+    """Return where the last scores go."""
     if len(scores) < 2:
         return "too few"
     if scores[-1] > max(scores[:-1]) + _CLEAR_STEP:

@@ -199,7 +199,7 @@ class RewardAuthor(CodeAuthor):
 
 
 def access(*, side_info: bool) -> str:
-    """What a reward can reach, in words."""
+    """Return what a reward can reach, in words."""
     if side_info:
         return (
             "info also has every quantity of the environment by its name, written out: "

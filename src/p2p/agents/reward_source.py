@@ -134,7 +134,7 @@ def _defines_function(code: str) -> bool:
 def find_breaches(
     lessons: Sequence[Lesson], code: str, hyperparameters: Mapping[str, Any]
 ) -> list[str]:
-    """What a proposal does against the HARD lessons that code can check, a sentence each."""
+    """Return what a proposal does against the HARD lessons that code can check, a sentence each."""
     checks = [(lesson, lesson.check) for lesson in lessons if lesson.tier == "HARD"]
     return [
         f"it {broken}, against the HARD lesson: {lesson.text}"

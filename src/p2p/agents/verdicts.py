@@ -200,7 +200,7 @@ def agreement(code: JudgeOpinion, vlm: JudgeOpinion) -> float | None:
 
 
 def agree(code: JudgeOpinion, vlm: JudgeOpinion, criteria: Sequence[Criterion]) -> bool:
-    """Whether there is nothing to settle between them."""
+    """Return whether there is nothing to settle between them."""
     both = _scored_by_both(code, vlm)
     if not both:
         return True

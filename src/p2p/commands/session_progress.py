@@ -253,7 +253,7 @@ def intent_lines(intent: Intent, hint: str = "") -> Iterator[str]:
 
 
 def _waits_long(run: RunView) -> bool:
-    """Whether it has been queued for longer than a process takes to start."""
+    """Return whether it has been queued for longer than a process takes to start."""
     status = run.record.read_status()
     if status is None or status.status != "queued":
         return False

@@ -25,7 +25,7 @@ JPEG_QUALITY = 85
 
 
 def takes_video(model: str) -> bool:
-    """Whether this model is shown a whole video, and not its frames alone."""
+    """Return whether this model is shown a whole video, and not its frames alone."""
     provider, _ = split_model(model)
     return provider != BUILTIN and PROVIDERS[provider].video_frames > 0
 
@@ -74,7 +74,7 @@ def _read_times(video: Path) -> list[float]:
 
 
 def _frame_seconds(times: list[float]) -> float:
-    """How long a frame is shown."""
+    """Return how long a frame is shown."""
     return times[-1] / (len(times) - 1) if len(times) > 1 else 1.0
 
 

@@ -48,7 +48,7 @@ def question(
     max_tool_calls: int = 0,
     check: Callable[[Output], None] = lambda _: None,
 ) -> Question[Output]:
-    """What a role is asked, with its prompt filled in as `build` does."""
+    """Return what a role is asked, with its prompt filled in as `build` does."""
     instructions, prompt = build(role, request, **sections)
     return Question(
         role=role,

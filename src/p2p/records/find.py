@@ -72,7 +72,7 @@ def find_session(text: str, folder: Path) -> SessionRecord:
 
 
 def is_in_trash(session: SessionRecord) -> bool:
-    """Whether it was deleted, and can be restored."""
+    """Return whether it was deleted, and can be restored."""
     return session.read_metadata().deleted_at is not None
 
 

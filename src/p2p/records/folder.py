@@ -58,7 +58,7 @@ class ModelFile(Generic[Model]):
         return self.path.exists()
 
     def problems(self, *, needed: bool = False) -> list[str]:
-        """What is wrong with the file, for `validate`."""
+        """Return what is wrong with the file, for `validate`."""
         try:
             value = self.load()
         except UnreadableError as error:
@@ -186,7 +186,7 @@ class Folder:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Whether it is a folder, and no link, which may lead to one that is none of ours."""
+    """Return whether it is a folder, and no link, which may lead to one that is none of ours."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -221,7 +221,7 @@ def process_start_time(pid: int | None) -> float | None:
 
 
 def process_is_alive(pid: int | None, started: float | None) -> bool:
-    """Whether this very process runs, and not a later one that was given its number."""
+    """Return whether this very process runs, and not a later one that was given its number."""
     now = process_start_time(pid)
     # The boot time that start times are counted from moves a little when the clock is set.
     return now is not None and (started is None or abs(now - started) < 2.0)

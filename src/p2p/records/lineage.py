@@ -120,7 +120,7 @@ class Lineage:
 
 
 def _tree_problems(data: LineageData) -> list[str]:
-    """Why these nodes are no tree in which parents come before their children."""
+    """Return why these nodes are no tree in which parents come before their children."""
     numbers = [node.iteration for node in data.nodes]
     twice = sorted({number for number in numbers if numbers.count(number) > 1})
     problems = [f"iteration {number} twice" for number in twice]

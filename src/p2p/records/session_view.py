@@ -251,7 +251,7 @@ class RunView:
         return {name: mean for name, mean in means.items() if math.isfinite(mean)}
 
     def dynamics(self) -> TrainingDynamics:
-        """How PPO fared."""
+        """Return how PPO fared."""
         return analyze_training(self._scalars[0])
 
     @cached_property

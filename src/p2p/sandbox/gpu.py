@@ -38,7 +38,7 @@ _NVIDIA = "0x10de"
 
 
 def present() -> bool:
-    """Whether this machine has an NVIDIA GPU whose driver answers here."""
+    """Return whether this machine has an NVIDIA GPU whose driver answers here."""
     return CONTROL.exists()
 
 

@@ -59,7 +59,7 @@ class BoundedOutput:
         del self._tail[: -self._tail_size]
 
     def text(self) -> str:
-        """What was kept, with a note where something is missing."""
+        """Return what was kept, with a note where something is missing."""
         missing = self._seen - len(self._head) - len(self._tail)
         gap = f"\n[... {missing} bytes left out ...]\n".encode() if missing else b""
         return (bytes(self._head) + gap + bytes(self._tail)).decode(errors="replace")

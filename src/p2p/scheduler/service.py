@@ -47,7 +47,7 @@ def hold_scheduler_lock(runs_dir: Path) -> Iterator[None]:
 
 
 def is_running(runs_dir: Path) -> bool:
-    """Whether a scheduler works on the folder."""
+    """Return whether a scheduler works on the folder."""
     path = lock_path(runs_dir)
     return path.exists() and not is_free(path)
 

@@ -227,7 +227,7 @@ class Writer:
 
 
 def _describe_unplaceable(run: Waiting, may: frozenset[str], enabled: set[str]) -> str:
-    """Why it waits in vain, and what to do about it."""
+    """Return why it waits in vain, and what to do about it."""
     if may and not may & enabled:
         why = f"it may run on {' and '.join(sorted(may))} only, which is disabled or gone"
     else:
@@ -261,7 +261,7 @@ class Room:
     free_gpus: int
 
     def could_fit(self, run: Waiting) -> bool:
-        """Whether the run could start here if the node were empty."""
+        """Return whether the run could start here if the node were empty."""
         return run.cores <= self.cores and run.gpus <= self.gpus
 
 

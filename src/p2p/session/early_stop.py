@@ -71,7 +71,7 @@ class Confirmations:
         return {each.step for each in tries if each.passed is False}
 
     def confirm(self, run: IterationRecord, step: int) -> JudgmentResult:
-        """What the judges make of a checkpoint on held-out seeds of its own."""
+        """Return what the judges make of a checkpoint on held-out seeds of its own."""
         path = run.path / f"confirmed_{step}.json"
         known = read_model(path, JudgmentResult)
         if known is not None:
@@ -174,7 +174,7 @@ class EarlyJudge:
         return judgment
 
     def try_pass(self, run: IterationRecord, step: int) -> bool:
-        """Whether a checkpoint passes on the judging seeds and on held-out ones.
+        """Return whether a checkpoint passes on the judging seeds and on held-out ones.
 
         If so, it stands for the iteration and the training ends. One that has been tried, or comes
         when there are no tries left, does not.

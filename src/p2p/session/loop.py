@@ -194,7 +194,7 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
 
 
 def _status_of_pass(context: SessionContext, number: int) -> tuple[StatusLiteral, str]:
-    """How a session ends whose iteration meets every hard criterion."""
+    """Return how a session ends whose iteration meets every hard criterion."""
     message, view = f"iteration {number} {MEETS}", SessionView(context.session)
     if view.outcome_of(context.iteration(number)) == "passed":
         return "passed", message
@@ -224,7 +224,7 @@ def _describe_no_pass(context: SessionContext, outcome: IterationView) -> str:
 
 
 def _revise(context: SessionContext, state: IterationState, feedback: SteeringTaken) -> Revision:
-    """What the next iteration does differently: the user's own reward, or the agent's."""
+    """Return what the next iteration does differently: the user's own reward, or the agent's."""
     own_reward, number, record = feedback.reward_code, state.number, state.record
 
     def produce() -> Revision:

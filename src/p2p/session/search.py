@@ -57,7 +57,7 @@ class Rung:
     """Rewards made of the best one with other weights, that continue its training."""
 
     def size(self, candidates: int) -> int:
-        """How many of so many candidates are trained in it, without mutations."""
+        """Return how many of so many candidates are trained in it, without mutations."""
         return max(1, math.ceil(self.part * candidates))
 
 
@@ -354,7 +354,7 @@ def _last_checkpoint(run: IterationRecord) -> int | None:
 
 
 def _waits_at(run: IterationRecord, step: int) -> bool:
-    """Whether a run waits at this step, with its checkpoint there."""
+    """Return whether a run waits at this step, with its checkpoint there."""
     reached = _last_checkpoint(run)
     return reached is not None and reached >= step and run.stated_status() == "queued"
 
@@ -415,7 +415,7 @@ def _comparable(score: float | None) -> float:
 
 
 def explain_choice(search: RewardSearch, winner: str, total: int) -> str:
-    """Why this candidate stands for the iteration, in words."""
+    """Return why this candidate stands for the iteration, in words."""
     last = search.rungs[-1]
     if last.met:
         return f"{winner} met all criteria after {last.step:,} of {total:,} steps"

@@ -174,7 +174,7 @@ def forget_checkpoints(record: IterationRecord, after: int) -> None:
 
 
 def published_bytes(record: IterationRecord) -> int:
-    """What the checkpoints of a run take on disk, their episodes included."""
+    """Return what the checkpoints of a run take on disk, their episodes included."""
     folders = _checkpoint_folders(record)
     paths = [path for folder in folders.values() for path in folder.iterdir()]
     paths += [record.trajectory_file(step, label) for step in folders for label in ROLLOUT_LABELS]

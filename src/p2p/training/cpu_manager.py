@@ -24,7 +24,7 @@ CORE_LOCKS = "P2P_CORE_LOCKS"
 
 
 def lock_folder() -> Path:
-    """Where the core files lie: private to the user, the same for all of their processes.
+    """Return where the core files lie: private to the user, the same for all of their processes.
 
     A program that a scheduler launched has a folder of its own: its cores are held for it, and
     what it starts shares them.

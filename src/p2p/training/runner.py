@@ -516,7 +516,7 @@ class _Run:
 
 
 def find_hanging_code(output: str) -> tuple[FailureKind, str]:
-    """What a trainer that fell silent was at, by the stacks that it printed shortly before.
+    """Return what a trainer that fell silent was at, by the stacks that it printed shortly before.
 
     Where there are none, in a library that keeps all signals and output away, it is the reward.
     """

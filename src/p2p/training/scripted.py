@@ -460,7 +460,7 @@ def _named_batches(env: ScriptedEnv, asked: Mapping[str, Any]) -> Iterator[list[
 
 
 def script_steps(dt: float, horizon: int) -> int:
-    """How long an episode of a script is."""
+    """Return how long an episode of a script is."""
     return min(int(np.clip(SECONDS / dt, FEWEST_STEPS, MOST_STEPS)), horizon)
 
 

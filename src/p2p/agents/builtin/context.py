@@ -86,7 +86,7 @@ def _drop_purposes(clause: str, limbs: Collection[str], drop: Callable[[str], st
 
 
 def _purpose(words: Sequence[str], limbs: Collection[str]) -> int:
-    """How many words a purpose takes that begins here; 0: none does."""
+    """Return how many words a purpose takes that begins here; 0: none does."""
     if words[0] == "for":
         return _skip_beneficiary(words, limbs)
     begins = next((size for size in (3, 2, 1) if " ".join(words[:size]) in CLAUSES.purposes), 0)

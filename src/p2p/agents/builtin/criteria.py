@@ -443,7 +443,7 @@ LONGER: Mapping[str, float] = {"sway": 3.0}
 
 
 def settings_for(prompt: str, env_id: str) -> dict[str, Any]:
-    """What the words of a prompt say about its training, whoever wrote the criteria."""
+    """Return what the words of a prompt say about its training, whoever wrote the criteria."""
     model = morphology_of(env_id)
     return training_for(model.parse(prompt), model)
 

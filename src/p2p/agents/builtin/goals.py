@@ -72,7 +72,7 @@ _DESTINATIONS = {"target": "reach", "start": "return"}
 
 
 def cross(one: str, other: str) -> bool:
-    """Whether both directions together are a diagonal."""
+    """Return whether both directions together are a diagonal."""
     return any(a in _SIDEWAYS and b in _LENGTHWAYS for a, b in ((one, other), (other, one)))
 
 

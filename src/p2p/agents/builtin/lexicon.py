@@ -264,7 +264,7 @@ LONGEST_PHRASE = 1 + max(phrase.count(" ") for phrase in _REMARK_PHRASES)
 
 
 def lemmas(word: str) -> Iterator[str]:
-    """What a word may be a form of: `hopping` of hop, `rises` of rise."""
+    """Yield what a word may be a form of: `hopping` of hop, `rises` of rise."""
     yield IRREGULAR.get(word, word)
     if word.endswith("ly") and len(word) > len("ly") + 3:
         yield word.removesuffix("ly")

@@ -305,7 +305,7 @@ def _count_events(
 
 
 def _seconds(builder: CriteriaBuilder) -> float:
-    """How long the part of the episode is that is being built."""
+    """Return how long the part of the episode is that is being built."""
     first, last = builder.window
     return (last - first) * builder.model.horizon * builder.model.spec.dt
 

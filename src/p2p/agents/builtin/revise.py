@@ -157,7 +157,7 @@ class RevisionCase:
         return value if isinstance(value, int | float) else float("nan")
 
     def failures(self, rule: str) -> int:
-        """How often a change by this rule did not help."""
+        """Return how often a change by this rule did not help."""
         gains = (self.gain(past) for past in self.past.values() if past.rule == rule)
         return sum(gain is not None and gain <= WORSE for gain in gains)
 
@@ -536,7 +536,7 @@ def _diagnosis(case: RevisionCase) -> str:
 
 
 def _lesson(case: RevisionCase) -> str:
-    """What the change that led here did, against the iteration it was made to."""
+    """Return what the change that led here did, against the iteration it was made to."""
     here = case.past.get(case.request.iteration)
     gain = case.gain(here) if here else None
     if here is None or here.score is None or gain is None or not here.changes:

@@ -163,7 +163,7 @@ def recipe_for(request: RewardRequest) -> Recipe:
 
 
 def _is_all_out(request: RewardRequest) -> bool:
-    """Whether the prompt asks for as much speed as there is, so that no speed is enough."""
+    """Return whether the prompt asks for as much speed as there is, so that no speed is enough."""
     goals = morphology_of(request.env_id).parse(request.prompt).goals
     words = " ".join(word for goal in goals if goal.speed == "fast" for word in goal.words)
     return bool({"possible", "can", "fastest", "top", "full"} & {*words.split()})

@@ -133,7 +133,7 @@ class Truth:
     """Which side of its threshold passes."""
 
     def passes(self, value: float, threshold: float) -> bool:
-        """Whether a value is on the right side."""
+        """Return whether a value is on the right side."""
         return bool(value >= threshold if self.better == "at_least" else value <= threshold)
 
     def compute_attainment(self, value: float, threshold: float) -> float:

@@ -246,7 +246,7 @@ def _find_offset(
 def _find_action(
     entry: ObservationEntry, samples: Samples, actions: NDArray[np.float64]
 ) -> ObservationEntry:
-    """What the policy did in the step that led here, where it observes that."""
+    """Return what the policy did in the step that led here, where it observes that."""
     if entry.source is not None:
         return entry
     gaps = np.abs(samples.observations[:, entry.index, None] - actions).max(axis=0)
@@ -258,7 +258,7 @@ def _find_action(
 def _name_entries(
     layout: Sequence[ObservationEntry], terms: Sequence[EngineTerm]
 ) -> list[ObservationEntry]:
-    """What experiments found, and the engine's own name for it."""
+    """Return what experiments found, and the engine's own name for it."""
     labels = [(term, part) for term in terms for part in term.parts]
     entries = []
     for entry, (term, part) in zip(layout, labels, strict=True):

@@ -316,7 +316,7 @@ class EngineEnv(ABC):
         return groups
 
     def tensor_info(self) -> dict[str, torch.Tensor]:
-        """What `info` holds of the present states, where they lie; they may be live views.
+        """Return what `info` holds of the present states, where they lie; they may be live views.
 
         Raises LookupError where a quantity follows from a field that the engine does not have.
         """
@@ -358,7 +358,7 @@ class EngineEnv(ABC):
         return _numpy(groups["actor"])
 
     def batch_info(self) -> Mapping[str, Array]:
-        """What `info` holds of the states just reached."""
+        """Return what `info` holds of the states just reached."""
         reported = {name: _numpy(value) for name, value in self.reported().items()}
         return self._meter.info(reported, self.batch_field)
 

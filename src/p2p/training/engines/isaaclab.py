@@ -95,7 +95,7 @@ def unending_direct(env_id: str) -> type[UnendingDirectEnv]:
 
 
 def shape_problem(cfg: DirectRLEnvCfg) -> str:
-    """What a task needs whose observations or actions are no vectors; empty: they are."""
+    """Return what a task needs whose observations or actions are no vectors; empty: they are."""
     for what in ("observation", "action"):
         space = spec_to_gym_space(getattr(cfg, f"{what}_space"))
         if not isinstance(space, gym.spaces.Box):
@@ -486,7 +486,7 @@ def configuration(env_id: str) -> ManagerBasedRLEnvCfg | DirectRLEnvCfg:
 
 
 def missing(cfg: Any) -> str:
-    """What a task needs that there never is here; empty: nothing."""
+    """Return what a task needs that there never is here; empty: nothing."""
     if not isinstance(cfg, ManagerBasedRLEnvCfg | DirectRLEnvCfg):
         return "a trainer for several agents in one environment"
     physics = getattr(cfg.sim, "physics", None)

@@ -72,7 +72,7 @@ class BatchedEnv(Protocol):
         """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended."""
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """What a trajectory keeps of the states just reached, before any auto-reset."""
+        """Return what a trajectory keeps of the states just reached, before any auto-reset."""
 
     def state_dict(self) -> dict[str, Array]:
         """Everything needed to continue exactly from here, as arrays."""

@@ -25,7 +25,7 @@ def is_model_file(env_id: str) -> bool:
 
 
 def is_model(env_id: str) -> bool:
-    """Whether this is the id of a model that was taken in."""
+    """Return whether this is the id of a model that was taken in."""
     return env_id.startswith(PREFIX)
 
 

@@ -598,7 +598,7 @@ class Meter:
         """The MjData fields to keep of a state, to measure it by."""
 
     def info(self, reported: dict[str, Array], field: Field) -> Mapping[str, Array]:
-        """What a step reported and its quantities; what the environment reports comes first.
+        """Return what a step reported and its quantities; what the environment reports comes first.
 
         Fields are kept as they are now, which must not change any more.
         """

@@ -27,7 +27,7 @@ PRESET = "superfast"
 
 
 def partial_path(path: Path) -> Path:
-    """Where a video lies while it is being made."""
+    """Return where a video lies while it is being made."""
     return path.with_name(f".{path.name}.partial")
 
 
@@ -114,7 +114,7 @@ class NoWindowError(Exception):
 
 
 def has_display() -> bool:
-    """Whether the environment names a display; it may still turn out to be unusable."""
+    """Return whether the environment names a display; it may still turn out to be unusable."""
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
