@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from p2p.contracts import Event, utc_now
-from p2p.files import append_line, lines_backward, locked, open_data, parse_line, read_from
+from p2p.files import append_line, hold_lock, lines_backward, open_data, parse_line, read_from
 from p2p.settings import redact
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class EventLog:
         **data: Any,
     ) -> Event:
         """Append an event; what JSON cannot hold goes in as text, secrets do not go in at all."""
-        with locked(self._lock_path):
+        with hold_lock(self._lock_path):
             record = Event(
                 seq=self._last_seq() + 1,
                 timestamp=utc_now(),

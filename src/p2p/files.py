@@ -174,7 +174,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
+def hold_lock(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
     """Hold an exclusive lock against every thread and process that locks the same file.
 
     The lock goes with its process, so a killed holder frees it. It is not re-entrant: raises

@@ -164,7 +164,7 @@ class SessionTools:
     def compare_iterations(self, iter_a: int, iter_b: int) -> str:
         """What changed from one iteration to another: scores, hyperparameters, reward code."""
         first, second = self._find(iter_a), self._find(iter_b)
-        nodes = nodes_of(self._view)
+        nodes = list_nodes(self._view)
         before = {each.id: each.score for each in criteria_of(first)}
         pairs = [("score", nodes[iter_a].score, nodes[iter_b].score)]
         pairs += [(f"  {e.id}", before.get(e.id), e.score) for e in criteria_of(second)]
@@ -175,7 +175,7 @@ class SessionTools:
     @_as_text
     def get_history(self) -> str:
         """All iterations as a tree with scores and changes, what was noticed, and the lessons."""
-        if not (nodes := nodes_of(self._view)):
+        if not (nodes := list_nodes(self._view)):
             return "no iterations yet"
         views = self._view.iterations
         settings = {n: tunable_settings(views[n].config) for n in nodes if n in views}
@@ -264,7 +264,7 @@ def tunable_settings(config: TrainConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", include=set(config.tunable))
 
 
-def nodes_of(view: SessionView) -> dict[int, LineageNode]:
+def list_nodes(view: SessionView) -> dict[int, LineageNode]:
     """All iterations in their order: as the lineage has them, else as far as their files tell."""
     nodes = {number: _make_node(each) for number, each in view.iterations.items()}
     nodes |= {node.iteration: node for node in view.lineage.data.nodes}
@@ -285,7 +285,7 @@ def _make_node(iteration: IterationView) -> LineageNode:
 
 def history(view: SessionView) -> tuple[PastIteration, ...]:
     """The last MAX_HISTORY iterations, and the best one."""
-    nodes = list(nodes_of(view).values())
+    nodes = list(list_nodes(view).values())
     best = view.lineage.best
     kept = [n for n in nodes[:-MAX_HISTORY] if best is not None and n.iteration == best.iteration]
     return tuple(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import psutil
 
 from p2p.contracts import StatusData, StatusLiteral, utc_now
-from p2p.files import Model, UnreadableError, load_model, locked, read_model, save_model
+from p2p.files import Model, UnreadableError, hold_lock, load_model, read_model, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -151,7 +151,7 @@ class Folder:
 
     def set_status(self, status: StatusLiteral, error: str | None = None) -> None:
         """Write status.json. A cancel stands: `set_status_if` alone can take it back."""
-        with locked(self._status_lock):
+        with hold_lock(self._status_lock):
             if status != "cancelled" and self.stated_status() == "cancelled":
                 _logger.warning("%s is cancelled; %s not written", self.path, status)
                 return
@@ -161,7 +161,7 @@ class Folder:
         self, status: StatusLiteral, expected: Collection[StatusLiteral], error: str | None = None
     ) -> bool:
         """Write the status only if it now is one of `expected` (no file: pending); says if so."""
-        with locked(self._status_lock):
+        with hold_lock(self._status_lock):
             if self.stated_status() not in expected:
                 return False
             self._write_status(status, error)

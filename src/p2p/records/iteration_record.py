@@ -31,10 +31,10 @@ from p2p.contracts import (
 )
 from p2p.files import (
     UnreadableError,
+    hold_lock,
     is_free,
     lines_backward,
     load_object,
-    locked,
     parse_line,
     read_bytes,
     read_lines,
@@ -390,7 +390,7 @@ class SessionRecord(Folder):
 
         A metadata.json that cannot be read is kept beside the new one.
         """
-        with locked(self.metadata_path.with_suffix(".lock")):
+        with hold_lock(self.metadata_path.with_suffix(".lock")):
             try:
                 old = self.metadata.load() or EntityMetadata()
             except UnreadableError:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from p2p.files import is_free, locked
+from p2p.files import hold_lock, is_free
 from p2p.scheduler.store import StoreError, end_run, transaction
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Writer:
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._locks = store.folder / "owners"
         self._held = ExitStack()
-        self._held.enter_context(locked(self._locks / self.owner))
+        self._held.enter_context(hold_lock(self._locks / self.owner))
 
     def close(self) -> None:
         """Release all jobs; others may take them at once."""

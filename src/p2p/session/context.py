@@ -35,7 +35,7 @@ def local_trainer(loop: LoopConfig, switch: StopSwitch) -> LocalTrainer:
         wait_for_cores=loop.wait_for_cores,
         videos=False,
         trackers=loop.trackers,
-        cancelled=switch.cancelled,
+        cancelled=switch.is_cancelled,
     )
 
 

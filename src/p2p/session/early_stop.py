@@ -228,7 +228,7 @@ class EarlyJudge:
                 look()
             # Whatever it is: training, which is the main thing, must not be disturbed by it.
             except Exception as error:  # noqa: BLE001
-                if not self.context.switch.cancelled():
+                if not self.context.switch.is_cancelled():
                     self.confirmations.keep_error(error)
             if self._ended.wait(EARLY_LOOK_S):
                 return

@@ -155,7 +155,7 @@ class CandidateSearch:
                 self.record.search.save(search)
         finally:
             # Between two rungs nobody trains: what waits for the next one ends with the session.
-            if self.context.switch.cancelled():
+            if self.context.switch.is_cancelled():
                 for run in self.record.runs():
                     run.set_status_if("cancelled", UNFINISHED)
         candidates = {each.name: each for each in (*usable, *search.offspring)}

@@ -160,7 +160,7 @@ def run_training(
     except OSError as error:
         raise TrainingFailed("config", f"{error.filename}: {error.strerror}") from error
     try:
-        with files.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
+        with files.hold_lock(record.path / "run.lock", patience_s=options.lock_patience_s):
             done = load_completed_run(record, config, reward_code)
             return done or _run(_Run(config, reward_code, record, options, on_message))
     except TimeoutError as error:

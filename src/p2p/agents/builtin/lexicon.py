@@ -152,7 +152,7 @@ def _spell_out(pattern: str) -> Iterator[str]:
         yield "".join(chosen)
 
 
-def spell_out(pattern: str) -> Iterator[str]:
+def expand_pattern(pattern: str) -> Iterator[str]:
     """Every phrase that `{a|b} <set>` stands for."""
     return (" ".join(phrase.split()) for phrase in _spell_out(pattern))
 
@@ -163,7 +163,7 @@ def index_phrases(table: Mapping[str, Phrases]) -> dict[str, str]:
         phrase: "" if value == UNMEASURED else value
         for value, patterns in table.items()
         for pattern in patterns
-        for phrase in spell_out(pattern)
+        for phrase in expand_pattern(pattern)
     }
 
 
@@ -247,7 +247,7 @@ _PHRASES: Mapping[str, Entry] = {
         phrase: Entry("motion", full.motion, full.direction, full.speed)
         for full in _motions.full_motions
         for pattern in full.phrases
-        for phrase in spell_out(pattern)
+        for phrase in expand_pattern(pattern)
     },
     **_entries("direction", _modifiers.directions),
     **_entries("speed", _modifiers.speeds),

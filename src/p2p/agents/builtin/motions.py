@@ -123,7 +123,7 @@ def lasts(weight: float) -> Row:
     return Row("Does not end early", "lasting", "", 0.95, "stability", weight, whole=True)
 
 
-def _never_falls(builder: CriteriaBuilder, _: Goal) -> None:
+def _forbid_falls(builder: CriteriaBuilder, _: Goal) -> None:
     """One fall in one episode is a fall; the rest says how to keep from it."""
     never = partial(Limit, threshold=0.0, weight=0.5, whole=True, event="fell")
     builder.add(never("Never falls", "ends", ""))
@@ -874,7 +874,7 @@ _MOTIONS: Mapping[str, Rule] = {
     "planted": _add_planted_feet,
     "powerful": _add_power,
     "repeatedly": _add_repetition,
-    "never_falls": _never_falls,
+    "never_falls": _forbid_falls,
     "high": _high,
     "in_place": _add_in_place,
     "straight": _add_straight_line,

@@ -363,7 +363,7 @@ class Candidate(NamedTuple):
 
 def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
     """The best proposal that is left after so many that would not do."""
-    case = _case(request)
+    case = _make_case(request)
     followed = follow(request.remarks, case.recipe)
     plans = _plans(case, followed, varied_only=refusals >= _SURE)
     skipped = refusals - _SURE if refusals >= _SURE else refusals
@@ -386,7 +386,7 @@ def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
     )
 
 
-def _case(request: ReviseRequest) -> RevisionCase:
+def _make_case(request: ReviseRequest) -> RevisionCase:
     """Of this iteration, or of the best one if this one is worse or cannot be had."""
     past = {each.iteration: each for each in request.history}
     best, iteration, code = request.best_iteration, request.iteration, request.reward_code

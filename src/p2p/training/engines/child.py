@@ -162,7 +162,7 @@ def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
 def read_policy_metadata(engine: str, version: str, env: EngineEnv) -> PolicyMetadata:
     """Everything that whoever runs a policy on a robot has to know."""
     joints, observed, actions = env.joint_drives(), env.observation_terms, env.action_terms
-    commands = [name for name in env.reported() if name.startswith(COMMAND)]
+    commands = [name for name in env.report_state() if name.startswith(COMMAND)]
     return PolicyMetadata(
         env_id=env.env_id,
         engine=engine,

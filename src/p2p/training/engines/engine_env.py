@@ -236,7 +236,7 @@ class EngineEnv(ABC):
         """The joints of the robots, in the engine's order."""
         return []
 
-    def reported(self) -> dict[str, torch.Tensor]:
+    def report_state(self) -> dict[str, torch.Tensor]:
         """Return what the engine reports of the new states for `info`: (N, ...) each."""
         return {}
 
@@ -320,7 +320,7 @@ class EngineEnv(ABC):
 
         Raises LookupError where a quantity follows from a field that the engine does not have.
         """
-        info = self.reported() | measure(self.robot, self._meter.names, self.field_tensor)
+        info = self.report_state() | measure(self.robot, self._meter.names, self.field_tensor)
         return info | {f"{DATA}.{name}": self.field_tensor(name) for name in self.read_fields}
 
     def field_tensor(self, name: str) -> torch.Tensor:
@@ -359,7 +359,7 @@ class EngineEnv(ABC):
 
     def batch_info(self) -> Mapping[str, Array]:
         """Return what `info` holds of the states just reached."""
-        reported = {name: _numpy(value) for name, value in self.reported().items()}
+        reported = {name: _numpy(value) for name, value in self.report_state().items()}
         return self._meter.info(reported, self.batch_field)
 
     def batch_field(self, name: str) -> Array:

@@ -110,7 +110,7 @@ def install(
     home = (folder or engine_folder(name)).absolute()
     venv = home / "venv" / "bin" / "python"
     home.mkdir(parents=True, exist_ok=True)
-    with files.locked(home / ".lock", patience_s=1.0):
+    with files.hold_lock(home / ".lock", patience_s=1.0):
         known = find_installed(name, home)
         if known is None or python is not None:
             base = find_python(engine, python)

@@ -336,7 +336,7 @@ class IsaacLabEnv(EngineEnv):
             values = values + self.simulation.field("qfrc_applied")[: self.num_envs, self._driven]
         return values
 
-    def reported(self) -> dict[str, torch.Tensor]:
+    def report_state(self) -> dict[str, torch.Tensor]:
         if self.simulation.is_direct:
             return {}
         manager = self.env.command_manager

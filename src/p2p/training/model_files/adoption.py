@@ -229,7 +229,7 @@ def _keep(left: Path, names: list[str], kept: Path) -> str:
     env_id = f"{PREFIX}{record.name}-{digest(kept)}"
     target = folder_of(env_id)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with files.locked(target.parent / f".{target.name}.lock"):
+    with files.hold_lock(target.parent / f".{target.name}.lock"):
         if not _is_same(kept, target):
             partial = target.with_name(f".{target.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)

@@ -413,7 +413,7 @@ def draw_video(path: Path, niceness: int = NICENESS) -> Path:
     )
     try:
         files.refuse_links(run.path)
-        with files.locked(run.videos_dir / ".drawing.lock", patience_s=SECONDS_PER_JOB):
+        with files.hold_lock(run.videos_dir / ".drawing.lock", patience_s=SECONDS_PER_JOB):
             outcome = None if path.is_file() else render(job, niceness=niceness)
     except (OSError, TimeoutError) as error:
         raise VideoError(f"{path.name}: {error}") from error
