@@ -141,8 +141,10 @@ def _examples(model: Morphology) -> str:
     """Prompts that work in this environment."""
     working = []
     for prompt in EXAMPLES:
-        builder = build_criteria(model.parse(prompt), model)
-        if builder.has_task and not builder.cannot:
+        parsed = model.parse(prompt)
+        builder = build_criteria(parsed, model)
+        whole = not (builder.cannot or builder.uncovered or parsed.unused)
+        if builder.has_task and whole:
             working.append(f"“{prompt}”")
     return ", ".join(working[:3])
 
