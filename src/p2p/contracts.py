@@ -141,7 +141,7 @@ class PolicyMetadata(Record):
     action_clip: tuple[tuple[float, float] | None, ...]
 
     def with_time(self) -> Self:
-        """For a policy that observes last how much of the episode has passed."""
+        """Return the metadata of a policy that also observes the elapsed share of the episode."""
         last = {
             "observation_names": "episode_share",
             "observation_dims": 1,

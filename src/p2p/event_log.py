@@ -132,7 +132,7 @@ def span(event: str, *, iteration: int | None = None, **data: Any) -> Iterator[S
 
 
 def read_events(path: Path, *, after_seq: int = 0, limit: int = 100) -> list[Event]:
-    """Up to `limit` events after a sequence number, long text and lists shortened."""
+    """Return up to `limit` events after a sequence number, with long text and lists shortened."""
     return [
         event.model_copy(update={"data": shorten(event.data)})
         for event in _events_after(path, after_seq, limit)

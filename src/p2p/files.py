@@ -105,7 +105,7 @@ def open_data(path: Path, max_bytes: int = MAX_FILE_BYTES) -> BinaryIO:
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """All of a file that may be somebody else's; raises as `open_data`."""
+    """Read a whole file that may be foreign; raises as `open_data`."""
     with open_data(path, max_bytes) as stream:
         return stream.read(max_bytes)
 

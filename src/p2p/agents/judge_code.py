@@ -52,7 +52,7 @@ SUMMARY_KEYS: dict[str, str] = {
 
 
 def trajectory_columns(spec: EnvSpec) -> dict[str, str]:
-    """Each column that a judge may use: its shape over T steps, and its meaning.
+    """Return the columns that a judge may use: shape over T steps, and meaning.
 
     No reward is among them, neither the environment's nor ours: it is not what was asked for.
     """

@@ -204,7 +204,7 @@ def _thin_curve(curve: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float]
 
 
 def _shorten_score(score: CriterionScore) -> CriterionScore:
-    """With as many digits as anybody reads."""
+    """Shorten a score to the digits that matter."""
     numbers = {"score": score.score, "std": score.std, "value": score.value}
     update = {name: value and round_digits(value) for name, value in numbers.items()}
     return score.model_copy(update=update)
@@ -261,7 +261,7 @@ def _terms(run: RunView, step: int | None, label: str) -> dict[str, Column]:
 
 
 def _correlations(run: RunView) -> dict[str, dict[str, float]]:
-    """By term, then by criterion; only clear ones."""
+    """Return the clear correlations by term, then by criterion."""
     means: dict[str, list[float]] = {}
     values: dict[str, list[float]] = {}
     for step, judgment in run.record.read_streaming().items():
@@ -367,7 +367,7 @@ def assess_proposal(
 
 
 def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
-    """Those that no revision may change."""
+    """Return the hyperparameters that no revision may change."""
     tunable = view.loop.train.tunable
     return tuple(n for n in tunable if n in view.fixed) if view.loop.hp_tuning else tunable
 

@@ -81,14 +81,14 @@ class SessionTools:
         self.updates: dict[int, LessonUpdate] = {}
 
     def reading(self) -> list[Tool]:
-        """All that look something up; those about a history only where there is one."""
+        """Return the tools that read; those about the history only if there is one."""
         tools: list[Tool] = [self.get_iteration, self.get_episode]
         if len(self._view.iterations) > 1:
             tools += [self.compare_iterations, self.get_history]
         return tools
 
     def all(self) -> list[Tool]:
-        """Those, and the one that notes a change to a lesson, where there is a lesson."""
+        """Return all tools; the one that changes a lesson only if there is a lesson."""
         lessons = self._view.lineage.active_lessons
         return [*self.reading(), *([self.update_lesson] if lessons else [])]
 
@@ -265,7 +265,7 @@ def tunable_settings(config: TrainConfig) -> dict[str, Any]:
 
 
 def list_nodes(view: SessionView) -> dict[int, LineageNode]:
-    """All iterations in their order: as the lineage has them, else as far as their files tell."""
+    """Return all iterations in order, from the lineage or else from their files."""
     nodes = {number: _make_node(each) for number, each in view.iterations.items()}
     nodes |= {node.iteration: node for node in view.lineage.data.nodes}
     return dict(sorted(nodes.items()))

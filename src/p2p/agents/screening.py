@@ -503,7 +503,7 @@ def describe_paid(paid: Mapping[str, Paid]) -> str:
 
 
 def find_telling_pairs(points: Sequence[Judged]) -> dict[str, list[tuple[int, int]]]:
-    """By criterion: the pairs (better, worse) of points that tell something about a reward.
+    """Return by criterion the pairs (better, worse) of points that can test a reward.
 
     The better one scores higher in all, and clearly lower in no criterion: what one criterion gains
     at the cost of another is not held against a reward. Criteria with fewer than FEWEST_PAIRS are

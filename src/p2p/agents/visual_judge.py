@@ -199,7 +199,7 @@ def _find_burst(times: NDArray[np.float64], row: int) -> tuple[float, float]:
 def _judged_columns(
     trajectory: RecordedEpisode, criteria: Sequence[Criterion]
 ) -> NDArray[np.float64]:
-    """One column for each quantity that is looked at, each with the same spread."""
+    """Return one column for each judged quantity, scaled to the same spread."""
     words = set(re.findall(r"\w+", " ".join(f"{c.measure} {c.description}" for c in criteria)))
     named = [n for n in trajectory.columns if n in words and n not in ("step", "timestamp")]
     columns = [_flat(trajectory[name]) for name in named]

@@ -86,7 +86,7 @@ def criteria_table(now: SessionView) -> Table:
 
 
 def kind_text(criterion: Criterion | CriterionResult) -> str:
-    """Its category, and whether it is soft: `task`, `efficiency, soft`."""
+    """Return a criterion's category, and whether it is soft: `task`, `efficiency, soft`."""
     style = "bold" if criterion.category == "task" else "dim" if criterion.soft_reason else "none"
     return f"[{style}]{criterion.category}{', soft' if criterion.soft_reason else ''}[/]"
 

@@ -171,7 +171,7 @@ def _blocks(entries: Sequence[ObservationEntry]) -> Iterator[list[ObservationEnt
 
 
 def _array_text(block: list[ObservationEntry]) -> str | None:
-    """One line for a block that runs through all columns of consecutive bodies; else None."""
+    """Return one line for a block of all columns of consecutive bodies, else None."""
     cells = [_CELL.fullmatch(entry.source or "") for entry in block]
     if len(block) < 12 or None in cells:
         return None

@@ -77,7 +77,7 @@ def is_in_trash(session: SessionRecord) -> bool:
 
 
 def _best_session(records: Sequence[SessionRecord], folder: Path) -> SessionRecord:
-    """By its outcome, then by score; of equals the newest, which comes last."""
+    """Return the best session by outcome, then by score; of equals the newest."""
     views = [SessionView(record) for record in records if not is_in_trash(record)]
     outcomes = ("not_passed", "unverified", "passed")
     ranks = [

@@ -407,7 +407,7 @@ class SessionRecord(Folder):
         return read_object(self.analysis_path)
 
     def iteration_records(self) -> list[IterationRecord]:
-        """All iterations of either layout: iter_1, iter_2, ..., then those with other names."""
+        """Return all iterations of either layout: iter_1, iter_2, ..., then other names."""
         records = [
             IterationRecord(self.path / name)
             for name in sorted(names_in(self.path), key=natural_order)

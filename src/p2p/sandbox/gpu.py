@@ -60,7 +60,7 @@ def listable() -> list[str]:
 
 
 def _pci_facts() -> list[str]:
-    """Of the GPUs alone: other files there are the memory of devices."""
+    """Return the paths of the GPUs' PCI facts alone: other files are device memory."""
     found = []
     for device in sorted(_PCI.glob("*")):
         try:

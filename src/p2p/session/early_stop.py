@@ -205,7 +205,7 @@ class EarlyJudge:
         return judgment
 
     def end_training(self) -> None:
-        """Let the checkpoint that has passed stand for the iteration, and end its training."""
+        """Select the passed checkpoint for the iteration, and end its training."""
         passed = self.confirmations.passed
         if passed is None:
             return

@@ -102,7 +102,7 @@ def _videos(session: Path, run: RunView) -> list[tuple[str, float | None]]:
 
 
 def compare(view: SessionView) -> Comparison | None:
-    """None while no video has a score of both."""
+    """Compare the users' scores with the judges'; None while no video has both."""
     pairs = tuple(
         (label.score, video.judge_score)
         for video in labelled_videos(view)

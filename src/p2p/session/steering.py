@@ -91,7 +91,7 @@ def check_settings(changes: Mapping[str, Any], train: TrainConfig) -> None:
 
 
 def all_feedback(folder: Path) -> dict[int, SteeringOrder]:
-    """By number; a piece that cannot be read is left out."""
+    """Return all feedback by number, without unreadable pieces."""
     pieces = ((n, read_model(folder / f"{n:04d}.json", SteeringOrder)) for n in _numbers(folder))
     return {number: piece for number, piece in pieces if piece is not None}
 

@@ -155,8 +155,8 @@ class StopSwitch:
     """Whether this session was asked to stop.
 
     Asked once, whatever the main thread waits for is interrupted with KeyboardInterrupt, except
-    inside of `suspend_interrupts`, where the code polls `is_cancelled`. Asked twice, the process ends
-    on the spot and takes everything with it that it has started.
+    inside of `suspend_interrupts`, where the code polls `is_cancelled`. Asked twice, the process
+    ends on the spot and takes everything with it that it has started.
     """
 
     def __init__(self) -> None:

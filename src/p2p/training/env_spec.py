@@ -210,7 +210,7 @@ class EnvSpec(Record):
     torso_angvel_qvel_idx: int | None
 
     def with_time(self) -> EnvSpec:
-        """As a policy sees it that also observes the time (`observe_time` of TrainConfig)."""
+        """Return the spec of a policy that observes the time (`observe_time` of TrainConfig)."""
         time = ObservationEntry(
             index=self.obs_dim,
             name="time",

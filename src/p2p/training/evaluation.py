@@ -163,7 +163,7 @@ def play_episodes(
     episodes: int,
     seed: int,
 ) -> Iterator[RecordedEpisode]:
-    """As `record_episodes`, but with only a few of them in memory at a time."""
+    """Yield episodes as `record_episodes` does, with only a few in memory at a time."""
     rows = min(PLAYED_ROWS, episodes) if isinstance(act, str) else PLAYED_ROWS
     if is_engine(config.engine):
         from p2p.training.engines.facts import play_in_engine

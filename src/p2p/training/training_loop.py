@@ -221,7 +221,7 @@ class Learner(Protocol):
         """Return the current policy."""
 
     def state(self) -> Arrays:
-        """All that is needed to continue from here."""
+        """Return all that is needed to continue from here."""
 
 
 class TrainingLoop:

@@ -281,7 +281,7 @@ class BatchEngine:
         self._batch.state[:] = states
 
     def close(self) -> None:
-        """Nothing to end: the batch's threads end with it."""
+        """Do nothing: the batch's threads end with it."""
 
 
 class RowEngine:

@@ -69,7 +69,7 @@ def _is_statement(clause: str, limbs: Collection[str]) -> bool:
 
 
 def _drop_purposes(clause: str, limbs: Collection[str], drop: Callable[[str], str]) -> str:
-    """Without `for our demo`, `so that everyone can see it`, `to impress the judges`."""
+    """Drop purposes such as `for our demo`, `so that everyone can see it`."""
     words = list(_WORD.finditer(clause))
     texts = [match[0] for match in words]
     spans: list[tuple[int, int]] = []

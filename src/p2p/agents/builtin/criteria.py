@@ -61,7 +61,7 @@ SHORTEST = 0.02
 
 
 def divide_time(parts: Sequence[Sequence[Goal]], seconds: float) -> tuple[Window, ...]:
-    """When each part of a sequence is done: as long as stated, the rest in equal shares.
+    """Divide the time among a sequence's parts: as stated, the rest in equal shares.
 
     Raises ValueError where the stated times are longer than the episode.
     """

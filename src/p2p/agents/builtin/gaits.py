@@ -221,7 +221,7 @@ def gaits_of(model: Morphology) -> Mapping[str, Gait]:
 
 
 def gait_codes(model: Morphology) -> Iterator[GaitCode]:
-    """Of every gait how well it is kept to, and how high the feet are lifted."""
+    """Return the code of each gait's match, and of the height of the feet."""
     dt = model.spec.dt
     # Where a step is long, a contact of one step is a stance; a gap of one is no swing.
     on = max(1, round(FLICKER_SECONDS / dt))

@@ -153,7 +153,7 @@ def _spell_out(pattern: str) -> Iterator[str]:
 
 
 def expand_pattern(pattern: str) -> Iterator[str]:
-    """Every phrase that `{a|b} <set>` stands for."""
+    """Return every phrase that a pattern such as `{a|b} <set>` stands for."""
     return (" ".join(phrase.split()) for phrase in _spell_out(pattern))
 
 
@@ -168,7 +168,7 @@ def index_phrases(table: Mapping[str, Phrases]) -> dict[str, str]:
 
 
 def motion_tables() -> Iterator[tuple[str, Phrases]]:
-    """Each motion with the patterns of phrases for it, likenesses among them."""
+    """Return each motion with its phrase patterns, similes included."""
     yield from _motions.motions.items()
     for full in (*_motions.full_motions, *_motions.similes):
         yield full.motion, full.phrases

@@ -504,7 +504,7 @@ class Morphology:
         return part.centre
 
     def limb_length(self, part: BodyEntry) -> float:
-        """From the limb's farthest joint to the middle of the part."""
+        """Return the distance from the limb's farthest joint to the middle of the part."""
         point = np.add(part.rest_position, self.middle(part))
         distances = (np.linalg.norm(point - joint.anchor) for joint in self.chain(part))
         return float(max(distances, default=0.0))

@@ -71,7 +71,7 @@ class Quantity:
     """The quantity through which a policy notices it, where it does not observe it itself."""
 
     def judge_code(self, columns: Collection[str]) -> str | None:
-        """For a judge that has these columns; None: it cannot be measured there."""
+        """Return the code for a judge with these columns, or None if it cannot be measured."""
 
         def trajectory_column(name: str) -> str | None:
             return f'trajectory["{name}"]' if name in columns else None
@@ -81,7 +81,7 @@ class Quantity:
         )
 
     def reward_code(self, *, side_info: bool = False) -> str | None:
-        """None: no reward can see it."""
+        """Return the code for a reward, or None if no reward can read it."""
 
         def argument(name: str) -> str | None:
             if name in QUANTITIES and not side_info:
@@ -107,7 +107,7 @@ def _fill_template(template: str | None, source: Callable[[str], str | None]) ->
 
 @cache
 def quantities_of(env_id: str) -> Mapping[str, Quantity]:
-    """Every quantity of this environment, by key."""
+    """Return the quantities of this environment by key."""
     model = morphology_of(env_id)
     tables = (_travel, _posture, _rotation, _poles, _targets, _limbs, _effort, _gaits)
     return {quantity.key: quantity for table in tables for quantity in table(model)}
@@ -131,7 +131,7 @@ def _observation_code(model: Morphology, source: str) -> str | None:
 
 
 def _columns(indices: Sequence[int]) -> str:
-    """As an index: a slice where they are in a row, which on a GPU copies nothing."""
+    """Return columns as an index: a slice if contiguous, which on a GPU copies nothing."""
     first, last = indices[0], indices[-1] + 1
     return f"{first}:{last}" if list(indices) == list(range(first, last)) else str(list(indices))
 
@@ -192,7 +192,7 @@ def _velocity(model: Morphology, axis: int) -> Code | None:
 
 
 def _free_velocity(model: Morphology, axis: int) -> Code:
-    """Of a free root along an axis of the world, which the policy may see in its own frame only."""
+    """Return a free root's velocity along a world axis, which a policy may see in its own frame."""
     assert model.free is not None
     assert model.root is not None
     code = _state(model, "qvel", model.free.qvel_address + axis)
@@ -359,7 +359,7 @@ def _nose(model: Morphology) -> Code | None:
 
 
 def _height(model: Morphology) -> Code:
-    """Of the root over the ground."""
+    """Return the height of the root over the ground."""
     assert model.root is not None
     joint = model.height_joint
     assert joint is not None

@@ -387,7 +387,7 @@ def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
 
 
 def _make_case(request: ReviseRequest) -> RevisionCase:
-    """Of this iteration, or of the best one if this one is worse or cannot be had."""
+    """Return the case of this iteration, or of the best one if that is better."""
     past = {each.iteration: each for each in request.history}
     best, iteration, code = request.best_iteration, request.iteration, request.reward_code
     if request.score is not None:
@@ -416,7 +416,7 @@ def _make_case(request: ReviseRequest) -> RevisionCase:
 def _plans(
     case: RevisionCase, followed: Followed, *, varied_only: bool
 ) -> Iterator[tuple[str, Plan]]:
-    """All that could be done, each with its rule, in the order in which to try it.
+    """Yield all possible plans with their rules, in the order to try them.
 
     Rules that have not helped so far come later, those that have failed most last.
     """

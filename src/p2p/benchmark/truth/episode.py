@@ -87,7 +87,7 @@ class Episode:
         return self.foot_heights[:, self.feet.index(name)]
 
     def share(self, mask: Mask) -> float:
-        """For which share of the whole time this holds, step by step."""
+        """Return the share of the whole time in which this holds."""
         return float(np.count_nonzero(mask[1:])) / self.horizon
 
     def speed(self, along: Floats, while_: Mask | None = None) -> float:

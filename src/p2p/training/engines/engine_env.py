@@ -93,7 +93,7 @@ class EngineAdapter(Protocol):
         """The environments; ConfigurationError for an id or a setting that there is not."""
 
     def environments(self) -> list[dict[str, Any]]:
-        """Every id as `EngineEnvironment`, read off the engine's configurations."""
+        """Return every `EngineEnvironment`, read from the engine's configurations."""
 
     def preset(self, env_id: str) -> dict[str, Any]:
         """The engine's own training configuration as fields of TrainConfig."""
@@ -219,7 +219,7 @@ class EngineEnv(ABC):
 
     @abstractmethod
     def advance(self, action: torch.Tensor) -> Reached:
-        """One step of every row, without any auto-reset."""
+        """Step every row without any auto-reset."""
 
     @abstractmethod
     def field(self, name: str) -> torch.Tensor | None:

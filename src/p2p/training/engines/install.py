@@ -75,7 +75,7 @@ def _python_version(python: str | Path) -> str:
 
 
 def package_versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
-    """Which of these packages an interpreter has, and in which version."""
+    """Return the versions of those of these packages that an interpreter has."""
     names = [package_name(requirement) for requirement in requirements]
     answer = subprocess.run(
         [python, "-I", "-c", _VERSIONS, *names],

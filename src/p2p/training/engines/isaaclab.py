@@ -509,7 +509,7 @@ def downloads(cfg: Any) -> str:
 
 
 def asset_paths(node: Any, seen: set[int]) -> Iterator[str]:
-    """Every file that a configuration names."""
+    """Return every file that a configuration names."""
     if id(node) in seen or inspect.isroutine(node) or isinstance(node, type):
         return
     seen.add(id(node))

@@ -199,7 +199,7 @@ class ReachedStates:
         return self._ended[i] if i in self._ended else self._rows[i]
 
     def field(self, name: str) -> Array:
-        """One MjData field of all rows, (N, ...), read-only and never written again."""
+        """Return one MjData field of all rows, (N, ...), read-only and never written again."""
         if name not in self._fields:
             array = self._collect(name)
             for i, final in self._ended.items():

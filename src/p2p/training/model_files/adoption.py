@@ -79,7 +79,7 @@ def adopt(path: str | Path) -> str:
 
 
 def _digest_of_reading(main: Path, toml: Path, root: Path, readable: Sequence[Path]) -> str:
-    """Of all that decides what is made of a model, but for the content of the files it names."""
+    """Return a digest of the inputs of a model's reading, without the files that it names."""
     package = Path(__file__).parents[1]
     code = (package / "model_files", package / "specs", package / "envs")
     total = hashlib.sha256(f"{version('mujoco')}\0{main.name}\0".encode())

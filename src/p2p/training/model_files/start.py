@@ -93,7 +93,7 @@ def turn(qpos: Vector, free: int, angle: float) -> None:
 
 
 def within_ranges(model: mujoco.MjModel, qpos: Vector) -> Vector:
-    """With every limited joint inside its range."""
+    """Return the pose with every limited joint inside its range."""
     qpos = qpos.copy()
     single = tuple(map(int, (mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE)))
     for joint in range(model.njnt):
@@ -168,7 +168,7 @@ def place_on_ground(model: mujoco.MjModel, qpos: Vector) -> Vector:
 
 
 def balance(model: mujoco.MjModel, qpos: Vector) -> Vector:
-    """With each foot below the beginning of its limb, by the smallest change of joints.
+    """Return the pose with each foot below its limb's start, by the smallest joint changes.
 
     Only where the model's own pose breaks the ranges of its joints: nobody meant it to stand so.
     """

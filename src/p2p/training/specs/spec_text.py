@@ -134,7 +134,7 @@ def body_words(body: BodyEntry, bodies: Sequence[BodyEntry], geoms: Sequence[Geo
 def summary(
     name: str, joints: Sequence[JointEntry], bodies: Sequence[BodyEntry], actions: int
 ) -> str:
-    """One line about the robot."""
+    """Return one line about the robot."""
     freedom = sum(joint.qvel_size for joint in joints)
     mass = sum(body.mass for body in bodies)
     return (
@@ -158,7 +158,7 @@ def _clip(entry: ObservationEntry) -> str:
 
 
 def observation_table(spec: EnvSpec) -> str:
-    """One line for each index: name, source, unit, meaning."""
+    """Return one line for each index: name, source, unit, meaning."""
     lines = [
         f"Observation of {spec.env_id}: {spec.obs_dim} numbers, written obs[..., i]",
         "index | name | source | unit | meaning",
@@ -198,7 +198,7 @@ def action_table(spec: EnvSpec) -> str:
 
 
 def joint_semantics(spec: EnvSpec) -> str:
-    """One line for each joint: type, axis and a point on it, range, sign."""
+    """Return one line for each joint: type, axis and a point on it, range, sign."""
     lines = [f"Joints of {spec.env_id} (world coordinates, in the start pose"]
     lines[0] += (
         "; springs in N m/rad, damping in N m s/rad, armature in kg m^2, slides in N, m, kg)"
@@ -284,7 +284,7 @@ def quantity_index(entry: QuantityEntry) -> str:
 
 
 def quantity_table(spec: EnvSpec) -> str:
-    """One line for each named quantity, and what its indices count."""
+    """Return one line for each named quantity, and what its indices count."""
     lines = [
         f"Quantities of {spec.env_id}, measured on the simulator after each step",
         "(f: foot, b: body index, k: 0, 1, 2 for x, y, z):",

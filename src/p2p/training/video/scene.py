@@ -416,7 +416,7 @@ def _differ(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def _moving_geoms(model: mujoco.MjModel) -> NDArray[np.intp]:
-    """All that can be seen of what has joints."""
+    """Return the visible geoms of body trees that have joints."""
     roots = model.body_rootid[model.geom_bodyid]
     return np.flatnonzero((model.body_dofnum[roots] > 0) & (model.geom_group < 3))
 
