@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from p2p.files import locked
+from p2p.files import hold_lock
 
 LONGEST_FILL_S = 900
 
@@ -21,7 +21,7 @@ class Shared:
     def folder(self, name: str, fill: Callable[[Path], object]) -> Path:
         """The folder of this name; whoever comes first has filled it."""
         folder, done = self.base / f"shared-{name}", self.base / f"shared-{name}.done"
-        with locked(self.base / f"shared-{name}.lock", patience_s=LONGEST_FILL_S):
+        with hold_lock(self.base / f"shared-{name}.lock", patience_s=LONGEST_FILL_S):
             if not done.exists():
                 shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed half-way
                 folder.mkdir()

@@ -81,32 +81,32 @@ def test_readers_never_see_a_half_written_file(tmp_path):
 def test_a_second_holder_waits_and_then_gives_up(tmp_path):
     lock = tmp_path / "lock"
     with (
-        files.locked(lock),
+        files.hold_lock(lock),
         pytest.raises(TimeoutError, match="stayed locked"),
-        files.locked(lock, patience_s=0.05),
+        files.hold_lock(lock, patience_s=0.05),
     ):
         pass
-    with files.locked(lock, patience_s=0.05):
+    with files.hold_lock(lock, patience_s=0.05):
         pass
 
 
 def test_a_killed_holder_frees_the_lock(tmp_path):
     lock = tmp_path / "lock"
     code = (
-        "import sys, time, pathlib; from p2p.files import locked\n"
-        "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+        "import sys, time, pathlib; from p2p.files import hold_lock\n"
+        "with hold_lock(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(lock)], stdout=subprocess.PIPE
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(TimeoutError), files.locked(lock, patience_s=0.05):
+        with pytest.raises(TimeoutError), files.hold_lock(lock, patience_s=0.05):
             pass
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
     start = time.monotonic()
-    with files.locked(lock, patience_s=5):
+    with files.hold_lock(lock, patience_s=5):
         assert time.monotonic() - start < 5
 
 

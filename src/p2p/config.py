@@ -340,11 +340,11 @@ class TrainConfig(BaseModel):
         return self.with_updates(**accepted), notes
 
     def tuning_problems(self, updates: dict[str, Any]) -> list[str]:
-        """Why a revision's hyperparameters cannot be taken as they are, a sentence each."""
+        """Return why a revision's hyperparameters cannot be taken as they are, a sentence each."""
         return [problem for _, _, problem in self._check_updates(updates) if problem]
 
     def _check_updates(self, updates: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-        """Each change by name, the value to take, and what is wrong with it, if anything is.
+        """Yield each change's name, the value to take, and what is wrong with it, if anything.
 
         A value that the configuration already has is no change. With a problem, the value is the
         nearest in range, or None where there is none to take.

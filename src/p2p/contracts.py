@@ -141,7 +141,7 @@ class PolicyMetadata(Record):
     action_clip: tuple[tuple[float, float] | None, ...]
 
     def with_time(self) -> Self:
-        """For a policy that observes last how much of the episode has passed."""
+        """Return the metadata of a policy that also observes the elapsed share of the episode."""
         last = {
             "observation_names": "episode_share",
             "observation_dims": 1,
@@ -274,7 +274,7 @@ class Criterion(Record):
         return f"{text} {self.unit.removesuffix('s') if singular else self.unit}".rstrip()
 
     def is_met(self, result: CriterionScore, share: float) -> bool:
-        """Whether episodes meet it: what was measured of them does, and the score is enough.
+        """Return whether episodes meet it: what was measured of them does, and the score is enough.
 
         Partial credit makes up for no value that falls short, nor a value for a low score: who
         looked may have found a trick. Nor does a mean make up for episodes that clearly miss it.

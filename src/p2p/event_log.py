@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from p2p.contracts import Event, utc_now
-from p2p.files import append_line, lines_backward, locked, open_data, parse_line, read_from
+from p2p.files import append_line, hold_lock, lines_backward, open_data, parse_line, read_from
 from p2p.settings import redact
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class EventLog:
         **data: Any,
     ) -> Event:
         """Append an event; what JSON cannot hold goes in as text, secrets do not go in at all."""
-        with locked(self._lock_path):
+        with hold_lock(self._lock_path):
             record = Event(
                 seq=self._last_seq() + 1,
                 timestamp=utc_now(),
@@ -132,7 +132,7 @@ def span(event: str, *, iteration: int | None = None, **data: Any) -> Iterator[S
 
 
 def read_events(path: Path, *, after_seq: int = 0, limit: int = 100) -> list[Event]:
-    """Up to `limit` events after a sequence number, long text and lists shortened."""
+    """Return up to `limit` events after a sequence number, with long text and lists shortened."""
     return [
         event.model_copy(update={"data": shorten(event.data)})
         for event in _events_after(path, after_seq, limit)

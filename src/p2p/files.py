@@ -45,13 +45,13 @@ _MARKS = (
 
 
 def is_session(folder: Path) -> bool:
-    """Whether a folder holds a session or plain training runs."""
+    """Return whether a folder holds a session or plain training runs."""
     named = ("session.json", "loop_history.json")
     return any((folder / name).is_file() for name in named) or any(folder.glob("iter_*/"))
 
 
 def holds_data(folder: Path) -> bool:
-    """Whether it is the folder of a session, a benchmark, an iteration or a run."""
+    """Return whether it is the folder of a session, a benchmark, an iteration or a run."""
     has = lambda name: os.path.lexists(folder / name)  # noqa: E731
     return any(all(map(has, mark)) for mark in _MARKS) or any(folder.glob("iter_*/"))
 
@@ -83,7 +83,7 @@ def _check_place(descriptor: int, path: Path) -> None:
 
 
 def _has_link_in_data(path: Path) -> bool:
-    """Whether a folder on the way is a link that came with somebody's data.
+    """Return whether a folder on the way is a link that came with somebody's data.
 
     A link above, to where the user keeps all of it, is theirs.
     """
@@ -105,7 +105,7 @@ def open_data(path: Path, max_bytes: int = MAX_FILE_BYTES) -> BinaryIO:
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """All of a file that may be somebody else's; raises as `open_data`."""
+    """Read a whole file that may be foreign; raises as `open_data`."""
     with open_data(path, max_bytes) as stream:
         return stream.read(max_bytes)
 
@@ -117,7 +117,7 @@ def copy_data(source: Path, target: Path) -> None:
 
 
 def is_data(path: Path) -> bool:
-    """Whether there is a file that `open_data` opens."""
+    """Return whether there is a file that `open_data` opens."""
     try:
         open_data(path).close()
     except OSError:
@@ -174,7 +174,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
+def hold_lock(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
     """Hold an exclusive lock against every thread and process that locks the same file.
 
     The lock goes with its process, so a killed holder frees it. It is not re-entrant: raises
@@ -228,7 +228,7 @@ def free_number(folder: Path, numbers: Callable[[], Iterable[int]]) -> Iterator[
 
 
 def is_free(path: Path) -> bool:
-    """Whether the lock file is there and nobody holds it at this moment."""
+    """Return whether the lock file is there and nobody holds it at this moment."""
     try:
         descriptor = _open(path)
     except OSError:

@@ -271,7 +271,7 @@ def load(session: str | Path = "last", runs_dir: str | Path | None = None) -> Se
 
 
 def sessions(runs_dir: str | Path | None = None) -> list[Session]:
-    """All sessions of a folder, newest first."""
+    """Return all sessions of a folder, newest first."""
     folder = _folder(runs_dir)
     return [Session(folder / name) for name in reversed(session_names(folder))]
 

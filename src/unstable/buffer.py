@@ -26,7 +26,7 @@ from unstable.reward_transformations import (
 )
 from unstable.trackers import Tracker, log_to_run
 from unstable.utils.files import BackgroundWriter, write_whole
-from unstable.utils.handles import call, locked, send
+from unstable.utils.handles import call, lock_method, send
 
 _FIELDS = tuple(field.name for field in fields(Step))
 MAX_WAITING = 4096
@@ -227,7 +227,7 @@ class StepBuffer:
     def add_trajectory(self, trajectory: Trajectory, player_id: int, env_id: str) -> None:
         self.add_game([trajectory], env_id, [player_id])
 
-    @locked
+    @lock_method
     def add_game(
         self,
         trajectories: Sequence[Trajectory],
@@ -255,7 +255,7 @@ class StepBuffer:
             self._store.add(steps, group or trajectories[0].group)
         self._evict()
 
-    @locked
+    @lock_method
     def complete_groups(self) -> None:
         """Complete groups with the games they have: the missing ones will not come."""
         self._store.complete_all()
@@ -266,7 +266,7 @@ class StepBuffer:
         if excess > 0:
             self._lost["evicted"] += len(self._store.draw(excess, self._random))
 
-    @locked
+    @lock_method
     def get_batch(
         self, batch_size: int, *, whole_games: bool = False, whole_groups: bool = False
     ) -> list[Step]:
@@ -311,7 +311,7 @@ class StepBuffer:
     def room(self) -> int:
         return max(0, self.max_buffer_size - self._store.size)
 
-    @locked
+    @lock_method
     def clear(self) -> None:
         self._lost["cleared"] += self._store.size + self._store.waiting
         self._store.clear()
@@ -354,7 +354,7 @@ class StepBuffer:
         if self._writer is not None:
             self._writer.close()
 
-    @locked
+    @lock_method
     def state_dict(self) -> dict[str, Any]:
         """Everything, as JSON can hold it: steps, transforms, counters and random state."""
         version, internal, gauss = self._random.getstate()
@@ -371,7 +371,7 @@ class StepBuffer:
             **self._lost,
         }
 
-    @locked
+    @lock_method
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; collection goes on, even if it had ended."""
         if state["strategy"] != self.buffer_strategy:

@@ -17,7 +17,7 @@ from unstable.core import ExplorationTracker, Opponent, Rating
 from unstable.samplers import RATING_SYSTEMS, RatingSystem, Sampler, make_sampler
 from unstable.trackers import Tracker, log_to_run
 from unstable.utils.files import write_folder
-from unstable.utils.handles import locked, send
+from unstable.utils.handles import lock_method, send
 
 _LOG = logging.getLogger(__name__)
 NOVELTY_DECAY = 0.9
@@ -80,7 +80,7 @@ class ModelPool:
 
     # --- who is there -------------------------------------------------------------------------
 
-    @locked
+    @lock_method
     def add_checkpoint(
         self, path: str | None, iteration: int, files: Mapping[str, bytes] | None = None
     ) -> str:
@@ -118,7 +118,7 @@ class ModelPool:
         self.snapshot(iteration)
         return uid
 
-    @locked
+    @lock_method
     def add_fixed(self, name: str, prior_mu: float | None = None) -> str:
         """Register a fixed player; a known one keeps its rating."""
         uid = f"fixed-{name}"
@@ -142,7 +142,7 @@ class ModelPool:
         model = self._models.get(uid)
         return None if model is None else (model.path_or_name, model.kind)
 
-    @locked
+    @lock_method
     def adapter_files(self, path: str) -> dict[str, bytes] | None:
         """Return the files of a checkpoint by name, from memory or from this machine's disk.
 
@@ -157,7 +157,7 @@ class ModelPool:
         except OSError:
             return None
 
-    @locked
+    @lock_method
     def retire(self, newest: int, wanted: Collection[str] = ()) -> list[str]:
         """Retire checkpoints that are not worth their disk space: they are never chosen again.
 
@@ -203,7 +203,7 @@ class ModelPool:
 
     # --- playing ------------------------------------------------------------------------------
 
-    @locked
+    @lock_method
     def sample(self, uid_me: str | None = None) -> str:
         """Choose an opponent; the current checkpoint itself if there is no other.
 
@@ -232,7 +232,7 @@ class ModelPool:
         """Record the outcome of a two-player game: the sign of `final_reward`."""
         self.push_outcome((uid_me, uid_opp), (final_reward, 0.0), action_seq, env_id)
 
-    @locked
+    @lock_method
     def push_outcome(
         self,
         uids: Sequence[str],
@@ -252,7 +252,7 @@ class ModelPool:
         if time.monotonic() - self._last_snapshot >= self.snapshot_seconds:
             self.snapshot(self._iteration)
 
-    @locked
+    @lock_method
     def snapshot(self, iteration: int | None = None) -> dict[str, Any]:
         self._last_snapshot = time.monotonic()
         ratings = {
@@ -274,7 +274,7 @@ class ModelPool:
 
     # --- keeping ------------------------------------------------------------------------------
 
-    @locked
+    @lock_method
     def state_dict(self) -> dict[str, Any]:
         version, internal, gauss = self._random.getstate()
         return {
@@ -292,7 +292,7 @@ class ModelPool:
             "random": [version, list(internal), gauss],
         }
 
-    @locked
+    @lock_method
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._models = {
             uid: Opponent(uid, kind, path, Rating(mu, sigma), active)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from unstable.core import BaseTracker, Trajectory, outcome
 from unstable.evaluation import Evaluation, parse_iteration, wilson
 from unstable.utils.files import to_json, write_whole
-from unstable.utils.handles import call, inside_ray_actor, locked
+from unstable.utils.handles import call, inside_ray_actor, lock_method
 from unstable.utils.logging import is_power_of_ten, setup_logger, summarize_error
 from unstable.writers import WRITERS, MetricsWriter, Transcripts, format_transcript, truncate_lines
 
@@ -96,7 +96,7 @@ class Tracker(BaseTracker):
 
     # --- what parts of the run say ------------------------------------------------------------
 
-    @locked
+    @lock_method
     def add_trajectory(
         self, traj: Trajectory, player_id: int, env_id: str, *, new_game: bool = True
     ) -> None:
@@ -116,7 +116,7 @@ class Tracker(BaseTracker):
             self._put(f"{prefix}/Invalid Move Rate", bool(feedback.get("invalid_move")))
         self._count(prefix, int(new_game))
 
-    @locked
+    @lock_method
     def add_eval_episode(
         self,
         rewards: Mapping[int, float],
@@ -169,7 +169,7 @@ class Tracker(BaseTracker):
         )  # fmt: skip
         self._count(f"evaluation-{env_id}")
 
-    @locked
+    @lock_method
     def log_exploitability(self, ckpt_uid: str, env_id: str, value: float) -> None:
         """Record what a best response gains against a checkpoint."""
         self._exploitability[ckpt_uid, env_id] = value
@@ -186,14 +186,14 @@ class Tracker(BaseTracker):
         self._buffer[f"evaluation-{env_id}/Exploitability"] = value
         self._flush_if_due()
 
-    @locked
+    @lock_method
     def add_transcript(self, record: Mapping[str, Any]) -> None:
         """Record a game of `writers.make_transcript`, for people to look at."""
         transcript = {"time": round(time.time(), 3), "step": self._step, **record}
         self._latest_transcript = transcript
         self._tolerate(self._open().add, transcript)
 
-    @locked
+    @lock_method
     def log_inference(
         self, actor: str, gpu_ids: Sequence[int | str], stats: Mapping[str, float]
     ) -> None:
@@ -204,7 +204,7 @@ class Tracker(BaseTracker):
             self._interface_stats["gpu_tok_s"][gpu] = stats.get("tok_s", 0.0)
         self._count("inference")
 
-    @locked
+    @lock_method
     def log_learner(self, info: Mapping[str, float]) -> None:
         """Record a learner's step; it is written at once.
 
@@ -220,7 +220,7 @@ class Tracker(BaseTracker):
         self._write(values)
         self._count("learner")
 
-    @locked
+    @lock_method
     def log_model_pool(
         self,
         match_counts: Mapping[tuple[str, str], int],
@@ -235,13 +235,13 @@ class Tracker(BaseTracker):
                 self._buffer[f"exploration/{env_id}/{name}"] = value
         self._flush_if_due()
 
-    @locked
+    @lock_method
     def log_scalars(self, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._put(name, value)
         self._flush_if_due()
 
-    @locked
+    @lock_method
     def log_counts(self, values: Mapping[str, int]) -> None:
         for name, count in values.items():
             self._m[name].clear()  # the newest says it all
@@ -250,7 +250,7 @@ class Tracker(BaseTracker):
 
     # --- what others ask ----------------------------------------------------------------------
 
-    @locked
+    @lock_method
     def get_interface_info(self) -> dict[str, Any]:
         collected = {
             name: self._mean_over_envs(name)
@@ -282,12 +282,12 @@ class Tracker(BaseTracker):
             "write_failures": self.write_failures,
         }
 
-    @locked
+    @lock_method
     def get_evaluations(self) -> list[dict[str, Any]]:
         """Return evaluations with their intervals, in the order of the first games."""
         return [evaluation.summary() for evaluation in self._evaluations.values()]
 
-    @locked
+    @lock_method
     def get_metrics(self) -> dict[str, float]:
         return {**self._buffer, **self._agg("")}
 
@@ -305,7 +305,7 @@ class Tracker(BaseTracker):
             self._transcripts = Transcripts(self.run_dir, self._resume_step)
         return self._transcripts
 
-    @locked
+    @lock_method
     def flush(self) -> None:
         self._last_flush = time.monotonic()
         for prefix in sorted(self._changed):
@@ -317,7 +317,7 @@ class Tracker(BaseTracker):
         self._buffer = {}
         self._tolerate(self._write_interface)
 
-    @locked
+    @lock_method
     def close(self) -> None:
         if self._transcripts is None:  # the run could not be continued: it stays as it was
             return
@@ -326,7 +326,7 @@ class Tracker(BaseTracker):
             self._tolerate(writer.close)
         self._writers = []
 
-    @locked
+    @lock_method
     def state_dict(self) -> dict[str, Any]:
         return {
             "windows": {name: list(values) for name, values in self._m.items()},
@@ -336,7 +336,7 @@ class Tracker(BaseTracker):
             "shown": {prefix: list(pair) for prefix, pair in self._shown.items()},
         }
 
-    @locked
+    @lock_method
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._m.clear()
         for name, values in state["windows"].items():

@@ -109,7 +109,7 @@ class ProvidedSessions:
         """Work on it, as `run_session.run` does."""
         config = open_config(session, ResumeOptions(**changes), resume=resume)
         switch = StopSwitch()
-        agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
+        agents = SessionAgents(session, config.loop, cancelled=switch.is_cancelled)
         context = SessionContext(
             session, config, agents, switch, trainer=self._trainer, judge_waits_s=(0.0,)
         )

@@ -108,7 +108,7 @@ def test_the_end_of_the_time_interrupts_what_the_session_waits_for(tmp_path: Pat
         assert switch.out_of_time
         # What comes after is not interrupted a second time; a person's word still counts.
         os.kill(os.getpid(), signal.SIGINT)
-        assert switch.cancelled()
+        assert switch.is_cancelled()
         assert not switch.out_of_time
 
 
@@ -119,5 +119,5 @@ def test_a_cancel_before_the_end_of_the_time_stays_one(tmp_path: Path) -> None:
     with switch.handle_signals(), switch.suspend_interrupts():
         os.kill(os.getpid(), signal.SIGTERM)
         switch.stop_for_time()
-        assert switch.cancelled()
+        assert switch.is_cancelled()
         assert not switch.out_of_time

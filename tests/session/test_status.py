@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 
 from p2p.contracts import StatusLiteral
-from p2p.files import locked
+from p2p.files import hold_lock
 from p2p.records.folder import STALE_AFTER_S, process_is_alive, process_start_time
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, STATUS
@@ -190,7 +190,7 @@ def test_a_session_whose_lock_nobody_holds_is_gone_long_before_its_process_is_mi
     session.set_status("running")
     _age(session, 60)
     assert session.derive_status() == "running"  # not of the loop: it has no lock
-    with locked(session.lock_path):
+    with hold_lock(session.lock_path):
         assert session.derive_status() == "running"
     assert session.derive_status() == "stale"
     session.touch_heartbeat()

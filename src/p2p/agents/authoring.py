@@ -33,7 +33,7 @@ class CheckOutcome:
 
 
 def diff_of(before: str, after: str) -> str:
-    """What changed from one text to the other, without the names of files."""
+    """Return what changed from one text to the other, without the names of files."""
     lines = unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     return "\n".join(islice(lines, 2, None))
 
@@ -64,10 +64,10 @@ class CodeAuthor(ABC):
 
     @abstractmethod
     def sections(self) -> dict[str, str]:
-        """What else stands in the author's prompt."""
+        """Return what else stands in the author's prompt."""
 
     def review_sections(self) -> dict[str, str]:
-        """What else stands in the reviewer's prompt."""
+        """Return what else stands in the reviewer's prompt."""
         return self.sections()
 
     @abstractmethod

@@ -54,7 +54,7 @@ def elicit(
     usual: Sequence[Criterion] = (),
     pictures: bool = False,
 ) -> Intent:
-    """What the prompt means in this environment, as 5 to 30 criteria.
+    """Return what the prompt means in this environment, as 5 to 30 criteria.
 
     `usual`: what goes without saying for this robot; it is added to what a model proposes, but for
     what that leaves out with a reason. `pictures`: whether a judge will look, so that a criterion

@@ -52,7 +52,7 @@ SUMMARY_KEYS: dict[str, str] = {
 
 
 def trajectory_columns(spec: EnvSpec) -> dict[str, str]:
-    """Each column that a judge may use: its shape over T steps, and its meaning.
+    """Return the columns that a judge may use: shape over T steps, and meaning.
 
     No reward is among them, neither the environment's nor ours: it is not what was asked for.
     """
@@ -170,7 +170,7 @@ def run_judge(
 
 
 def run_check(code: str, trajectory: Path, summary: Summary) -> str:
-    """What `check_fn(trajectory, summary)` returns, as text; or why there is no answer."""
+    """Return what `check_fn(trajectory, summary)` returns, as text; or why there is no answer."""
     seconds = SECONDS_PER_EPISODE
     [reply] = _run(code, "check_fn", [], [trajectory], [summary], seconds)
     return reply if isinstance(reply, str) else str(reply.get("text", ""))[:4000]

@@ -146,7 +146,7 @@ def _compute_returns(
 
 
 def _training_returns(env: ScriptedEnv, reward: RewardRunner, seed: int) -> F64:
-    """Of an episode of each row, up to where training would end it."""
+    """Return the returns of one episode a row, up to where training would end it."""
     act, obs = acting("zero", env, seed), env.reset_batch(seed)
     returns = np.zeros(env.num_envs)
     active = start = np.ones(env.num_envs, np.bool_)

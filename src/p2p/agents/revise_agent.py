@@ -62,7 +62,7 @@ _NEVER_RUN = "no run was trained"
 
 
 def revise(client: LLMClient, view: SessionView, iteration: int) -> Revision:
-    """What to train after this iteration, whose node stands in the lineage already.
+    """Return what to train after this iteration, whose node stands in the lineage already.
 
     A proposal that was tried before, is based on nothing, breaks a HARD lesson that code can check,
     passes over the person's remarks or sets a hyperparameter out of its range goes back to the
@@ -204,7 +204,7 @@ def _thin_curve(curve: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float]
 
 
 def _shorten_score(score: CriterionScore) -> CriterionScore:
-    """With as many digits as anybody reads."""
+    """Shorten a score to the digits that matter."""
     numbers = {"score": score.score, "std": score.std, "value": score.value}
     update = {name: value and round_digits(value) for name, value in numbers.items()}
     return score.model_copy(update=update)
@@ -261,7 +261,7 @@ def _terms(run: RunView, step: int | None, label: str) -> dict[str, Column]:
 
 
 def _correlations(run: RunView) -> dict[str, dict[str, float]]:
-    """By term, then by criterion; only clear ones."""
+    """Return the clear correlations by term, then by criterion."""
     means: dict[str, list[float]] = {}
     values: dict[str, list[float]] = {}
     for step, judgment in run.record.read_streaming().items():
@@ -367,7 +367,7 @@ def assess_proposal(
 
 
 def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
-    """Those that no revision may change."""
+    """Return the hyperparameters that no revision may change."""
     tunable = view.loop.train.tunable
     return tuple(n for n in tunable if n in view.fixed) if view.loop.hp_tuning else tunable
 
@@ -425,7 +425,7 @@ def _learn_lesson(
 
 
 def _code_problems(code: str) -> list[str]:
-    """Why nothing could be trained with it; the author's own checks go deeper."""
+    """Return why nothing could be trained with it; the author's own checks go deeper."""
     if not code.strip():
         return ["reward_code is empty; give the whole file, also where it stays as it was"]
     try:
@@ -448,7 +448,7 @@ FRAMES = 6
 
 
 def describe_lengths(run: RunView) -> str:
-    """How long the judged episodes are, and how many ended before their time."""
+    """Return how long the judged episodes are, and how many ended before their time."""
     labels = {each.label for each in run.judgment.rollouts} if run.judgment else set()
     episodes = []
     for label, file in episode_files(run).items():

@@ -81,14 +81,14 @@ class SessionTools:
         self.updates: dict[int, LessonUpdate] = {}
 
     def reading(self) -> list[Tool]:
-        """All that look something up; those about a history only where there is one."""
+        """Return the tools that read; those about the history only if there is one."""
         tools: list[Tool] = [self.get_iteration, self.get_episode]
         if len(self._view.iterations) > 1:
             tools += [self.compare_iterations, self.get_history]
         return tools
 
     def all(self) -> list[Tool]:
-        """Those, and the one that notes a change to a lesson, where there is a lesson."""
+        """Return all tools; the one that changes a lesson only if there is a lesson."""
         lessons = self._view.lineage.active_lessons
         return [*self.reading(), *([self.update_lesson] if lessons else [])]
 
@@ -135,7 +135,7 @@ class SessionTools:
         iteration: int | None = None,
         run_id: str = "",
     ) -> str:
-        """What each judge said of one episode; or, with columns, its numbers step by step.
+        """Return what each judge said of one episode; or, with columns, its numbers step by step.
 
         Args:
             episode: the label of a judged episode. For numbers also median, p10, p90 of the
@@ -164,7 +164,7 @@ class SessionTools:
     def compare_iterations(self, iter_a: int, iter_b: int) -> str:
         """What changed from one iteration to another: scores, hyperparameters, reward code."""
         first, second = self._find(iter_a), self._find(iter_b)
-        nodes = nodes_of(self._view)
+        nodes = list_nodes(self._view)
         before = {each.id: each.score for each in criteria_of(first)}
         pairs = [("score", nodes[iter_a].score, nodes[iter_b].score)]
         pairs += [(f"  {e.id}", before.get(e.id), e.score) for e in criteria_of(second)]
@@ -175,7 +175,7 @@ class SessionTools:
     @_as_text
     def get_history(self) -> str:
         """All iterations as a tree with scores and changes, what was noticed, and the lessons."""
-        if not (nodes := nodes_of(self._view)):
+        if not (nodes := list_nodes(self._view)):
             return "no iterations yet"
         views = self._view.iterations
         settings = {n: tunable_settings(views[n].config) for n in nodes if n in views}
@@ -219,7 +219,7 @@ class SessionTools:
 
 
 def lesson_update_problem(update: LessonUpdate, lessons: int) -> str:
-    """Why the update cannot be made to so many lessons; empty if it can."""
+    """Return why the update cannot be made to so many lessons; empty if it can."""
     if not 0 <= update.index < lessons:
         return f"there is no lesson {update.index}; there are {lessons}, from 0"
     if update.tier not in LESSON_TIERS:
@@ -264,8 +264,8 @@ def tunable_settings(config: TrainConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", include=set(config.tunable))
 
 
-def nodes_of(view: SessionView) -> dict[int, LineageNode]:
-    """All iterations in their order: as the lineage has them, else as far as their files tell."""
+def list_nodes(view: SessionView) -> dict[int, LineageNode]:
+    """Return all iterations in order, from the lineage or else from their files."""
     nodes = {number: _make_node(each) for number, each in view.iterations.items()}
     nodes |= {node.iteration: node for node in view.lineage.data.nodes}
     return dict(sorted(nodes.items()))
@@ -285,7 +285,7 @@ def _make_node(iteration: IterationView) -> LineageNode:
 
 def history(view: SessionView) -> tuple[PastIteration, ...]:
     """The last MAX_HISTORY iterations, and the best one."""
-    nodes = list(nodes_of(view).values())
+    nodes = list(list_nodes(view).values())
     best = view.lineage.best
     kept = [n for n in nodes[:-MAX_HISTORY] if best is not None and n.iteration == best.iteration]
     return tuple(
@@ -302,7 +302,7 @@ def history(view: SessionView) -> tuple[PastIteration, ...]:
 
 
 def criteria_of(iteration: IterationView) -> tuple[CriterionScore, ...]:
-    """How its best run meets the criteria; empty if it is not judged."""
+    """Return how its best run meets the criteria; empty if it is not judged."""
     return iteration.judgment.criteria if iteration.judgment else ()
 
 
@@ -505,7 +505,7 @@ def history_notes(
 
 
 def trend(scores: Sequence[float]) -> str:
-    """Where the last scores go."""
+    """Return where the last scores go."""
     if len(scores) < 2:
         return "too few"
     if scores[-1] > max(scores[:-1]) + _CLEAR_STEP:

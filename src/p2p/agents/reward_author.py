@@ -40,7 +40,7 @@ def write_candidates(
     previous_best: Policy | None = None,
     judge: WaitForJudge | None = None,
 ) -> tuple[AuthoredCode, ...]:
-    """Up to `count` different rewards for the criteria, written in one conversation.
+    """Write up to `count` different rewards for the criteria in one conversation.
 
     One is not `valid` if it could not be made to run in 5 fixes. With `code`, a revision's or a
     person's, that is tried and repaired as the first one; where it passes it is kept as it is, and
@@ -199,7 +199,7 @@ class RewardAuthor(CodeAuthor):
 
 
 def access(*, side_info: bool) -> str:
-    """What a reward can reach, in words."""
+    """Return what a reward can reach, in words."""
     if side_info:
         return (
             "info also has every quantity of the environment by its name, written out: "

@@ -22,7 +22,7 @@ def reward_digest(code: str) -> str:
 
 
 def term_names(code: str) -> frozenset[str]:
-    """Every name that may be one of a reward's terms, read off the source.
+    """Return the possible names of a reward's terms, read from its source.
 
     Those are the text keys of its dicts, written as displays, calls of `dict` or item by item. Keys
     that are only read, such as those of `info`, are none. Code that cannot be parsed has none.
@@ -134,7 +134,7 @@ def _defines_function(code: str) -> bool:
 def find_breaches(
     lessons: Sequence[Lesson], code: str, hyperparameters: Mapping[str, Any]
 ) -> list[str]:
-    """What a proposal does against the HARD lessons that code can check, a sentence each."""
+    """Return what a proposal does against the HARD lessons that code can check, a sentence each."""
     checks = [(lesson, lesson.check) for lesson in lessons if lesson.tier == "HARD"]
     return [
         f"it {broken}, against the HARD lesson: {lesson.text}"

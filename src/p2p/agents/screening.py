@@ -149,7 +149,7 @@ def shorten_episodes(config: TrainConfig) -> TrainConfig:
 
 @cache
 def describe_unaided(env_id: str) -> str:
-    """What can be measured before any training: a table for whoever chooses thresholds."""
+    """Return what can be measured before any training: a table for whoever chooses thresholds."""
     config = shorten_episodes(TrainConfig(env_id=env_id))
     acts: tuple[Literal["zero", "random"], ...] = ("zero", "random")
     episodes = record_behaviours(config, acts, episodes=EPISODES, seed=SEED)
@@ -223,7 +223,7 @@ def pay_behaviours(code: str, config: TrainConfig, policy: Policy | None) -> dic
 def pay_sweeps(
     code: str, config: TrainConfig, names: Sequence[str]
 ) -> dict[str, tuple[float, ...]]:
-    """What the reward returns at each point of these sweeps, computed in the sandbox.
+    """Return what the reward returns at each point of these sweeps, computed in the sandbox.
 
     A sweep on which it cannot be computed is left out; raises RewardFailed where its process sends
     something else.
@@ -235,7 +235,7 @@ def pay_sweeps(
 
 
 def pay_cheats(code: str, config: TrainConfig, asked: Place) -> dict[str, float]:
-    """What training pays for the motion that is asked, as "", and for each cheat at it.
+    """Return what training pays for the motion that is asked, as "", and for each cheat at it.
 
     Unlike an evaluation, it ends where the reward's `failed` says so. Computed in the sandbox;
     raises RewardFailed as `pay_sweeps` does.
@@ -281,7 +281,7 @@ def _run_reward(
 def judge_behaviours(
     code: str, criteria: Sequence[Criterion], config: TrainConfig, policy: Policy | None
 ) -> dict[str, Judged]:
-    """What the judge gives for each behaviour; those it cannot judge are left out."""
+    """Return what the judge gives for each behaviour; those it cannot judge are left out."""
     short = shorten_episodes(config)
     acts = ["zero", "random"]
     episodes = record_behaviours(short, ("zero", "random"), episodes=EPISODES, seed=SEED)
@@ -348,7 +348,7 @@ def judge_sweeps(
 def judge_cheats(
     code: str, criteria: Sequence[Criterion], config: TrainConfig, asked: Place
 ) -> dict[str, Judged]:
-    """What the judge gives for the motion that is asked, as "", and for each cheat at it."""
+    """Return what the judge gives for the motion that is asked, as "", and for each cheat at it."""
     judged = _judge_scripts(code, criteria, config, {"motion": asked})
     return {name: point for name, point in judged if point is not None}
 
@@ -356,7 +356,7 @@ def judge_cheats(
 def _judge_scripts(
     code: str, criteria: Sequence[Criterion], config: TrainConfig, asked: Mapping[str, object]
 ) -> list[tuple[str, Judged | None]]:
-    """What the judge gives for the motions that `play_scripts` plays, by name."""
+    """Return what the judge gives for the motions that `play_scripts` plays, by name."""
     names: list[str] = []
 
     def play_asked() -> Iterator[tuple[int, RecordedEpisode]]:
@@ -491,7 +491,7 @@ def _terms(paid: Paid) -> str:
 
 
 def describe_paid(paid: Mapping[str, Paid]) -> str:
-    """What the reward pays, one line for each behaviour."""
+    """Return what the reward pays, one line for each behaviour."""
     return "\n".join(
         f"return under {IN_WORDS[name]}: {each.mean:.4g} over {each.steps:.0f} steps "
         f"({_terms(each)})"
@@ -503,7 +503,7 @@ def describe_paid(paid: Mapping[str, Paid]) -> str:
 
 
 def find_telling_pairs(points: Sequence[Judged]) -> dict[str, list[tuple[int, int]]]:
-    """By criterion: the pairs (better, worse) of points that tell something about a reward.
+    """Return by criterion the pairs (better, worse) of points that can test a reward.
 
     The better one scores higher in all, and clearly lower in no criterion: what one criterion gains
     at the cost of another is not held against a reward. Criteria with fewer than FEWEST_PAIRS are
@@ -550,7 +550,7 @@ def rising_share(found: Sequence[CriterionGradient]) -> float | None:
 
 
 def describe_falling(found: Sequence[CriterionGradient]) -> list[str]:
-    """Where the return falls while a criterion's score rises, the clearest first."""
+    """Return where the return falls while a criterion's score rises, the clearest first."""
     wrong = sorted(
         (each for each in found if each.correlation <= -RISES), key=lambda each: each.correlation
     )
@@ -560,7 +560,7 @@ def describe_falling(found: Sequence[CriterionGradient]) -> list[str]:
 
 
 def describe_gradients(found: Sequence[CriterionGradient]) -> str:
-    """How many rise, and those that fall; empty where no motion tells."""
+    """Return how many rise, and those that fall; empty where no motion tells."""
     if not found:
         return ""
     rising = sum(each.correlation >= RISES for each in found)

@@ -16,7 +16,7 @@ DETAILED = 8
 
 
 def analyze(client: LLMClient, view: SessionView) -> SessionAnalysis:
-    """What worked, what did not, and why; raises an InferenceError."""
+    """Return what worked, what did not, and why; raises an InferenceError."""
     answer = client.ask(
         question(
             "session_analyzer",

@@ -150,7 +150,7 @@ def is_overruled(score: float | None, final: float | None) -> bool:
 
 
 def unavailable_opinion(judge: JudgeName, reason: str) -> JudgeOpinion:
-    """Of a judge that could not judge."""
+    """Return the opinion of a judge that could not judge."""
     return JudgeOpinion(judge=judge, available=False, reason=reason[:4000])
 
 
@@ -200,7 +200,7 @@ def agreement(code: JudgeOpinion, vlm: JudgeOpinion) -> float | None:
 
 
 def agree(code: JudgeOpinion, vlm: JudgeOpinion, criteria: Sequence[Criterion]) -> bool:
-    """Whether there is nothing to settle between them."""
+    """Return whether there is nothing to settle between them."""
     both = _scored_by_both(code, vlm)
     if not both:
         return True
@@ -232,7 +232,7 @@ def merge_opinions(
 
 
 def mean_shifts(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, float]:
-    """By criterion: how far verdicts lie from what the code judge said, on average."""
+    """Return by criterion the mean difference between verdicts and the code judge's scores."""
     gaps: dict[str, list[float]] = {}
     for opinion, verdict in pairs:
         for name, (measured, final) in _scored_by_both(opinion, verdict).items():

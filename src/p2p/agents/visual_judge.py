@@ -199,7 +199,7 @@ def _find_burst(times: NDArray[np.float64], row: int) -> tuple[float, float]:
 def _judged_columns(
     trajectory: RecordedEpisode, criteria: Sequence[Criterion]
 ) -> NDArray[np.float64]:
-    """One column for each quantity that is looked at, each with the same spread."""
+    """Return one column for each judged quantity, scaled to the same spread."""
     words = set(re.findall(r"\w+", " ".join(f"{c.measure} {c.description}" for c in criteria)))
     named = [n for n in trajectory.columns if n in words and n not in ("step", "timestamp")]
     columns = [_flat(trajectory[name]) for name in named]
@@ -219,7 +219,7 @@ def _flat(column: NDArray[Any]) -> NDArray[Any]:
 
 
 def _tilts(trajectory: RecordedEpisode) -> NDArray[np.float64]:
-    """How far each body's own z axis points up."""
+    """Return how far each body's own z axis points up."""
     turn = trajectory["xquat"][:, 1:].astype(np.float64)
     up: NDArray[np.float64] = 1 - 2 * (turn[..., 1] ** 2 + turn[..., 2] ** 2)
     return up
@@ -245,7 +245,7 @@ def look(
     look_at: str = "",
     amendments: tuple[str, ...] = (),
 ) -> tuple[VisualVerdict, str]:
-    """What the model sees in an episode, asked about `look_at`, and what it was shown.
+    """Return what the model sees in an episode, asked about `look_at`, and what it was shown.
 
     Who refuses the video gets frames of it. Raises InferenceError.
     """

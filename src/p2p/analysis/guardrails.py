@@ -52,7 +52,7 @@ class Plateau(Record):
 
 
 def check_training_plateau(lines: Lines) -> Plateau:
-    """Whether the return still moves, compared with its own range and noise."""
+    """Return whether the return still moves, compared with its own range and noise."""
     steps, values = column(lines, "episodic_return")
     values, scale = scale_to_one(values)
     if len(values) < _MIN_POINTS:
@@ -112,7 +112,7 @@ def check_terms(terms: Mapping[str, float]) -> list[GuardrailWarning]:
 def check_traded_terms(
     first: Mapping[str, float], last: Mapping[str, float]
 ) -> GuardrailWarning | None:
-    """Whether between two evaluations one term's gain was paid for by the loss of others."""
+    """Return whether between two evaluations one term's gain was paid for by the loss of others."""
     names = [n for n in first if np.isfinite(number(first[n])) and np.isfinite(number(last.get(n)))]
     change = {name: number(last[name]) - number(first[name]) for name in names}
     if len(change) < 2:

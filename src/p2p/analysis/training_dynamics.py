@@ -139,7 +139,7 @@ def _describe_change(change: TermChange, digits: str) -> str:
 
 
 def judge_exploration(std: Curve) -> Exploration:
-    """How the noise of a Gaussian policy went, from its standard deviation."""
+    """Return how the noise of a Gaussian policy went, from its standard deviation."""
     logs = np.log(std[std > 0])
     if len(logs) < 2:
         return Exploration(state="unknown")
@@ -183,7 +183,7 @@ def judge_kl(divergences: Curve) -> Health:
 
 
 def judge_clip_fraction(fractions: Curve) -> Health:
-    """How much of the last half's updates was cut off."""
+    """Return how much of the last half's updates was cut off."""
     if not len(fractions):
         return Health(state="unknown")
     typical = float(np.median(part(fractions, 0.5, 1.0)))
@@ -195,7 +195,7 @@ def judge_clip_fraction(fractions: Curve) -> Health:
 
 
 def judge_explained_variance(values: Curve) -> Health:
-    """How much of the returns the value function explains at the end."""
+    """Return how much of the returns the value function explains at the end."""
     if not len(values):
         return Health(state="unknown")
     typical = float(np.median(part(values, 0.8, 1.0)))

@@ -34,7 +34,7 @@ class TrajectoryMetrics(Record):
     terms: dict[str, TermMetrics]
 
     def text(self) -> str:
-        """One line per term, the largest share first."""
+        """Return one line per term, the largest share first."""
         by_share = sorted(self.terms.items(), key=lambda item: -(item[1].fraction_of_total or 0.0))
         return "\n".join(_line(name, term) for name, term in by_share)
 

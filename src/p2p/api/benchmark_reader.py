@@ -102,7 +102,7 @@ class BenchmarkReader:
         return kept
 
     def cases(self, benchmark_id: str, store: Store) -> list[BenchmarkCase]:
-        """All cases, as they stand now; raises NotFound."""
+        """Return all cases in their present state; raises ResourceNotFound."""
         folder = self.folder(benchmark_id)
         runs = {run.run_id: run for run in store.runs(benchmark_id)}
         with self._lock:
@@ -135,7 +135,7 @@ class BenchmarkReader:
         return report
 
     def summaries(self, store: Store) -> list[BenchmarkRunSummary]:
-        """All that are not in the trash, newest first."""
+        """Return all benchmarks that are not in the trash, newest first."""
         rows = []
         for name in self.names():
             if SessionRecord(self.runs_dir / name).read_metadata().deleted_at is None:
@@ -147,7 +147,7 @@ class BenchmarkReader:
     def detail(
         self, benchmark_id: str, store: Store, cases: Sequence[BenchmarkCase] | None = None
     ) -> BenchmarkRunDetail:
-        """All of it but the cases, which may be given where they are known; raises NotFound."""
+        """Return a benchmark's details without its cases; raises ResourceNotFound."""
         benchmark, folder = self.benchmark(benchmark_id), self.folder(benchmark_id)
         if cases is None:
             cases = self.cases(benchmark_id, store)

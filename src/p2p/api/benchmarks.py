@@ -126,7 +126,7 @@ def _read_cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
 
 @router.get("")
 def list_benchmarks(state: State) -> list[BenchmarkRunSummary]:
-    """All that are not in the trash, newest first."""
+    """Return all benchmarks that are not in the trash, newest first."""
     with state.store() as store:
         return state.benchmarks.summaries(store)
 

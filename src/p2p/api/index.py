@@ -61,7 +61,7 @@ class SessionQuery(BaseModel):
         return entries
 
     def sort_entries(self, entries: list[IndexEntry]) -> list[IndexEntry]:
-        """In the order asked for; a score that is not known is last in either."""
+        """Sort entries in the requested order; unknown scores are last in either direction."""
         name, down = self.sort, self.order == "desc"
         rest: list[IndexEntry] = []
         if name == "best_score":
@@ -160,7 +160,7 @@ class SessionIndex:
 
 
 def session_folders(runs_dir: Path) -> dict[str, tuple[str, int]]:
-    """Every folder that may hold a session, by the session's id, and when it changed last."""
+    """Return the possible session folders by id, with their modification times."""
     folders: dict[str, tuple[str, int]] = {}
     for name, path, changed in _subfolders(str(runs_dir)):
         if not name.startswith("bm_"):

@@ -187,7 +187,7 @@ def _aggregate(
 
 
 def _grid(positions: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """From where the first run begins to where the last one is."""
+    """Return the grid from the start of the first run to the present step of the last."""
     begun = [each for each in positions if len(each)]
     if not begun:
         return np.empty(0)
@@ -196,7 +196,7 @@ def _grid(positions: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def thin_indices(count: int, points: int) -> list[int]:
-    """Which of `count` to keep, evenly, the first and the last among them."""
+    """Return which of `count` to keep, evenly spaced, the first and the last included."""
     if count <= points:
         return list(range(count))
     return [round(i * (count - 1) / (points - 1)) for i in range(points)]
@@ -224,7 +224,7 @@ def _interpolate(
 
 
 def _seconds_at(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:
-    """When a run was at these steps; those before its first line count as that line."""
+    """Return the times at which a run reached these steps."""
     clock = curve.positions("time")
     if not len(clock):
         return np.full(len(steps), np.nan)

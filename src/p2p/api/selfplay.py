@@ -299,7 +299,7 @@ def _read_game_lines(folder: Path, kind: str) -> Iterator[bytes]:
 
 
 def _may_contain(line: bytes, game_id: str) -> bool:
-    """Whether it may be this game: to parse all lines on the way would take long."""
+    """Return whether it may be this game: to parse all lines on the way would take long."""
     return f'"{game_id}"'.encode() in line
 
 

@@ -166,7 +166,7 @@ def show_session(state: State, session_id: str) -> SessionDetail:
 
 
 def _waits_for(state: AppState, record: SessionRecord) -> str:
-    """What a session that has not begun lacks, and who has it; empty where nobody knows."""
+    """Return what a session that has not begun lacks, and who has it; empty where nobody knows."""
     with state.store() as store:
         run = store.run_in(record.path.relative_to(state.runs_dir).as_posix())
         if run is None or run.message or run.state != "pending":
@@ -177,7 +177,7 @@ def _waits_for(state: AppState, record: SessionRecord) -> str:
 
 
 def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) -> bool:
-    """Whether there is something left to do: after a pass, if feedback asks for more."""
+    """Return whether there is something left to do: after a pass, if feedback asks for more."""
     if status in FINAL:
         scored = any(order.score is not None for order in pending.values())
         return scored or merge_feedback(SteeringTaken(), pending).wants_more

@@ -125,7 +125,7 @@ class AppState:
             self._thread.join()
 
     def closing(self) -> bool:
-        """Whether the server is about to end."""
+        """Return whether the server is about to end."""
         return self._closing.is_set()
 
     def _keep_fresh(self) -> None:

@@ -187,7 +187,7 @@ def _play_in_engine(env_id: str, policy: Policy, seeds: Sequence[int]) -> Iterat
 def play(
     env_id: str, act: Act, seeds: Sequence[int], *, observe_time: bool = False
 ) -> Iterator[Episode]:
-    """One episode for each seed, in the environment as it is registered; raises NotPlayable.
+    """Play one episode for each seed in the registered environment; raises NotPlayable.
 
     `observe_time` says whether the policy sees the time, as its file says.
     """

@@ -225,7 +225,7 @@ def duration(minutes: float) -> str:
 
 
 def split_into_stages(cases: Sequence[Case], num_stages: int) -> tuple[tuple[Case, ...], ...]:
-    """Every case once, in at most `num_stages` stages whose sizes differ by at most one.
+    """Split the cases into at most `num_stages` stages whose sizes differ by at most one.
 
     Difficulties are spread evenly over the stages, and environments take turns inside each
     difficulty. Raises ValueError for less than one stage.

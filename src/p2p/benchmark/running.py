@@ -130,7 +130,7 @@ class CaseNow:
 
 
 def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
-    """How each case stands now."""
+    """Return how each case stands now."""
     name = benchmark.benchmark_id
     runs = {run.run_id: run for run in store.runs(name)}
     # What a stage waits for, its gate may wait for in vain.
@@ -157,7 +157,7 @@ def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
 
 
 def parallel_prompts(benchmark: Benchmark, runs_dir: Path) -> int:
-    """How many prompts its nodes and its own limit let run at a time."""
+    """Return how many prompts its nodes and its own limit let run at a time."""
     with closing(Store(runs_dir)) as store:
         nodes = [node for node in store.nodes() if node.enabled]
     usable = [node for node in nodes if not benchmark.nodes or node.node_id in benchmark.nodes]

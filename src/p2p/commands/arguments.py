@@ -54,7 +54,7 @@ def to_paste(command: str, runs_dir: Path | None) -> str:
 
 
 def means_session(text: str, runs_dir: Path | None) -> bool:
-    """Whether this can be nothing but a session, or several, by name or as a folder."""
+    """Return whether this can be nothing but a session, or several, by name or as a folder."""
     from p2p.records.find import session_names, starting_with
 
     names = session_names(runs_folder(runs_dir))
@@ -158,7 +158,7 @@ class RequestFlags:
 
 
 def _kind_of(annotation: Any, flag: Flag) -> Any:
-    """What click reads a flag's values as."""
+    """Return what click reads a flag's values as."""
     kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
     if flag.one_text:
         return str
@@ -196,7 +196,7 @@ def make_request(
     settings: Mapping[str, Any] = MappingProxyType({}),
     **fields: Any,
 ) -> Request:
-    """What the flags ask for, over these settings and fields; raises UsageError."""
+    """Return what the flags ask for, over these settings and fields; raises UsageError."""
     from p2p.config import LoopConfig, TrainConfig
 
     options = options_of(context)

@@ -152,7 +152,7 @@ def flag_names(context: typer.Context) -> dict[str, str]:
 
 
 def flags_given(context: typer.Context) -> dict[str, str]:
-    """Those of them that were typed."""
+    """Return the flags that were given."""
     names = flag_names(context)
     sources = {name: context.get_parameter_source(name) for name in names}
     typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]

@@ -123,7 +123,7 @@ def _harden(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion
 
 
 def _edit(criteria: tuple[Criterion, ...], _: list[str]) -> tuple[Criterion, ...]:
-    """In the user's editor; criteria that do not read stay in its file, to be fixed there."""
+    """Edit the criteria in the user's editor, again until they can be read."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="p2p-criteria-") as folder:
         path = Path(folder) / "criteria.toml"

@@ -183,7 +183,7 @@ class NotebookRegion:
 
 
 def as_html(content: RenderableType) -> str:
-    """What a terminal would show, as HTML."""
+    """Return what a terminal would show, as HTML."""
     console = Console(record=True, file=io.StringIO(), width=100, force_jupyter=False)
     console.print(content)
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")

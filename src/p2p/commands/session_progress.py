@@ -86,7 +86,7 @@ def criteria_table(now: SessionView) -> Table:
 
 
 def kind_text(criterion: Criterion | CriterionResult) -> str:
-    """Its category, and whether it is soft: `task`, `efficiency, soft`."""
+    """Return a criterion's category, and whether it is soft: `task`, `efficiency, soft`."""
     style = "bold" if criterion.category == "task" else "dim" if criterion.soft_reason else "none"
     return f"[{style}]{criterion.category}{', soft' if criterion.soft_reason else ''}[/]"
 
@@ -253,7 +253,7 @@ def intent_lines(intent: Intent, hint: str = "") -> Iterator[str]:
 
 
 def _waits_long(run: RunView) -> bool:
-    """Whether it has been queued for longer than a process takes to start."""
+    """Return whether it has been queued for longer than a process takes to start."""
     status = run.record.read_status()
     if status is None or status.status != "queued":
         return False

@@ -243,7 +243,7 @@ def candidate_lines(iteration: IterationView) -> list[str]:
 
 
 def _review_lines(iteration: IterationView) -> list[str]:
-    """What a reviewer changed in the reward, as lines of a diff."""
+    """Return what a reviewer changed in the reward, as lines of a diff."""
     lines: list[str] = []
     for step in iteration.reward.steps if iteration.reward else ():
         if step.kind == "review" and step.diff:

@@ -76,5 +76,5 @@ def train_in(
 
 
 def progress_console(*, quiet: bool = False) -> Console:
-    """Where progress goes: standard error, in a notebook below its cell."""
+    """Return where progress goes: standard error, in a notebook below its cell."""
     return SafeConsole(stderr=not in_notebook(), force_jupyter=False, highlight=False, quiet=quiet)

@@ -44,7 +44,7 @@ class Estimate:
     per_output_token: float
 
     def total(self, output_tokens: int) -> float:
-        """With an answer of so many tokens."""
+        """Return the cost with an answer of so many tokens."""
         return self.input + output_tokens * self.per_output_token
 
     def tokens_for(self, dollars: float) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from p2p.files import locked, open_log
+from p2p.files import hold_lock, open_log
 from p2p.inference.question import AskingCancelled, ProviderUnavailable
 from p2p.settings import get_settings, redact
 from p2p.utils.subprocess_utils import python_command, start_program
@@ -84,7 +84,7 @@ def serve_if_absent(
     deadline = time.monotonic() + START_S
     while True:
         try:
-            with locked(lock, patience_s=LOCK_S):
+            with hold_lock(lock, patience_s=LOCK_S):
                 if server.healthy():
                     return None
                 on_start(server)

@@ -25,7 +25,7 @@ JPEG_QUALITY = 85
 
 
 def takes_video(model: str) -> bool:
-    """Whether this model is shown a whole video, and not its frames alone."""
+    """Return whether this model is shown a whole video, and not its frames alone."""
     provider, _ = split_model(model)
     return provider != BUILTIN and PROVIDERS[provider].video_frames > 0
 
@@ -47,7 +47,7 @@ def whole_video(model: str, video: Path | None, fps: float) -> Media | None:
 
 
 def frames_of(video: Path) -> list[bytes]:
-    """Every frame of a video as a JPEG; raises RequestRejected for one that cannot be read."""
+    """Return a video's frames as JPEGs; raises RequestRejected if it cannot be read."""
     _read_times(video)
     return [jpeg(picture) for picture in _read_pictures(video)]
 
@@ -58,7 +58,7 @@ def seconds_of(video: Path) -> float:
 
 
 def _read_times(video: Path) -> list[float]:
-    """When each frame is shown, from the packets alone; the first is at zero."""
+    """Return the times of a video's frames, from the packets alone; the first is at zero."""
     import av
 
     try:
@@ -74,7 +74,7 @@ def _read_times(video: Path) -> list[float]:
 
 
 def _frame_seconds(times: list[float]) -> float:
-    """How long a frame is shown."""
+    """Return how long a frame is shown."""
     return times[-1] / (len(times) - 1) if len(times) > 1 else 1.0
 
 

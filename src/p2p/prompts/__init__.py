@@ -48,7 +48,7 @@ def question(
     max_tool_calls: int = 0,
     check: Callable[[Output], None] = lambda _: None,
 ) -> Question[Output]:
-    """What a role is asked, with its prompt filled in as `build` does."""
+    """Return what a role is asked, with its prompt filled in as `build` does."""
     instructions, prompt = build(role, request, **sections)
     return Question(
         role=role,
@@ -171,7 +171,7 @@ def _blocks(entries: Sequence[ObservationEntry]) -> Iterator[list[ObservationEnt
 
 
 def _array_text(block: list[ObservationEntry]) -> str | None:
-    """One line for a block that runs through all columns of consecutive bodies; else None."""
+    """Return one line for a block of all columns of consecutive bodies, else None."""
     cells = [_CELL.fullmatch(entry.source or "") for entry in block]
     if len(block) < 12 or None in cells:
         return None

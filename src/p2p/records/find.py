@@ -72,12 +72,12 @@ def find_session(text: str, folder: Path) -> SessionRecord:
 
 
 def is_in_trash(session: SessionRecord) -> bool:
-    """Whether it was deleted, and can be restored."""
+    """Return whether it was deleted, and can be restored."""
     return session.read_metadata().deleted_at is not None
 
 
 def _best_session(records: Sequence[SessionRecord], folder: Path) -> SessionRecord:
-    """By its outcome, then by score; of equals the newest, which comes last."""
+    """Return the best session by outcome, then by score; of equals the newest."""
     views = [SessionView(record) for record in records if not is_in_trash(record)]
     outcomes = ("not_passed", "unverified", "passed")
     ranks = [

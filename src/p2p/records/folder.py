@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import psutil
 
 from p2p.contracts import StatusData, StatusLiteral, utc_now
-from p2p.files import Model, UnreadableError, load_model, locked, read_model, save_model
+from p2p.files import Model, UnreadableError, hold_lock, load_model, read_model, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -58,7 +58,7 @@ class ModelFile(Generic[Model]):
         return self.path.exists()
 
     def problems(self, *, needed: bool = False) -> list[str]:
-        """What is wrong with the file, for `validate`."""
+        """Return what is wrong with the file, for `validate`."""
         try:
             value = self.load()
         except UnreadableError as error:
@@ -151,7 +151,7 @@ class Folder:
 
     def set_status(self, status: StatusLiteral, error: str | None = None) -> None:
         """Write status.json. A cancel stands: `set_status_if` alone can take it back."""
-        with locked(self._status_lock):
+        with hold_lock(self._status_lock):
             if status != "cancelled" and self.stated_status() == "cancelled":
                 _logger.warning("%s is cancelled; %s not written", self.path, status)
                 return
@@ -161,7 +161,7 @@ class Folder:
         self, status: StatusLiteral, expected: Collection[StatusLiteral], error: str | None = None
     ) -> bool:
         """Write the status only if it now is one of `expected` (no file: pending); says if so."""
-        with locked(self._status_lock):
+        with hold_lock(self._status_lock):
             if self.stated_status() not in expected:
                 return False
             self._write_status(status, error)
@@ -186,7 +186,7 @@ class Folder:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Whether it is a folder, and no link, which may lead to one that is none of ours."""
+    """Return whether it is a folder, and no link, which may lead to one that is none of ours."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -221,7 +221,7 @@ def process_start_time(pid: int | None) -> float | None:
 
 
 def process_is_alive(pid: int | None, started: float | None) -> bool:
-    """Whether this very process runs, and not a later one that was given its number."""
+    """Return whether this very process runs, and not a later one that was given its number."""
     now = process_start_time(pid)
     # The boot time that start times are counted from moves a little when the clock is set.
     return now is not None and (started is None or abs(now - started) < 2.0)

@@ -96,7 +96,7 @@ def criterion_results(
 
 
 def describe_evidence(iteration: IterationView) -> str:
-    """How many trainings passed, and on what: empty while nothing is judged.
+    """Return how many trainings passed, and on what: empty while nothing is judged.
 
     `1 of 2 training seeds passed; that policy held on 16 unseen episodes`.
     """

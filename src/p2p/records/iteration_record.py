@@ -31,10 +31,10 @@ from p2p.contracts import (
 )
 from p2p.files import (
     UnreadableError,
+    hold_lock,
     is_free,
     lines_backward,
     load_object,
-    locked,
     parse_line,
     read_bytes,
     read_lines,
@@ -156,7 +156,7 @@ class IterationRecord(Folder):
         return max(trajectories)[1] if trajectories else self.path / "trajectory.jsonl"
 
     def trajectory_file(self, step: int, label: str) -> Path:
-        """Where the trajectory of an evaluation episode lies."""
+        """Return where the trajectory of an evaluation episode lies."""
         return self.path / f"trajectory_{step}_{label}.npz"
 
     # --- reading ---------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class IterationRecord(Folder):
         return self.judgment.read()
 
     def read_streaming(self) -> dict[int, JudgmentResult]:
-        """What the code judge made of early checkpoints, by step."""
+        """Return what the code judge made of early checkpoints, by step."""
         judgments = (
             (int(name.removesuffix(".json")), read_model(self.streaming_dir / name, JudgmentResult))
             for name in names_in(self.streaming_dir)
@@ -218,7 +218,7 @@ class IterationRecord(Folder):
         return [IterationRecord(self.path / n) for n in folders if is_own_folder(self.path / n)]
 
     def derive_status(self) -> StatusLiteral:
-        """How it stands, also where status.json is missing or its process is gone."""
+        """Return how it stands, also where status.json is missing or its process is gone."""
         if not self.path.is_dir():
             return "unknown"
         if self.status_path.exists():
@@ -255,7 +255,7 @@ class IterationRecord(Folder):
         return 0.0
 
     def validate(self) -> list[str]:
-        """What is missing or invalid, one line each; empty if all is well. Never raises."""
+        """Return what is missing or invalid, one line each; empty if all is well. Never raises."""
         if not self.path.is_dir():
             return [f"{self.iteration_id}: no such folder"]
         runs = self.runs()
@@ -276,7 +276,7 @@ class IterationRecord(Folder):
         return problems + _problems_inside(runs)
 
     def _run_problems(self, *, is_done: bool) -> list[str]:
-        """What is wrong with the files of a training run that are not records."""
+        """Return what is wrong with the files of a training run that are not records."""
         name, lines, rest = "metrics/scalars.jsonl", list[bytes](), b""
         problems = [] if self.read_reward_source().strip() else ["reward_fn.py: missing"]
         try:
@@ -360,7 +360,7 @@ class SessionRecord(Folder):
         return IterationRecord(self.path / f"iter_{number}")
 
     def derive_status(self) -> StatusLiteral:
-        """How the session stands, seeing through a `running` whose process is gone.
+        """Return how the session stands, seeing through a `running` whose process is gone.
 
         A folder of plain training runs has the status of the last one.
         Whoever works on a session of the loop holds its lock and gives a sign every few seconds, so
@@ -379,7 +379,7 @@ class SessionRecord(Folder):
         return read_object(self.history_path)
 
     def read_metadata(self) -> EntityMetadata:
-        """What people attached to the session; empty if nothing or nothing readable."""
+        """Return what people attached to the session; empty if nothing or nothing readable."""
         return self.metadata.read() or EntityMetadata()
 
     def save_metadata(self, data: EntityMetadata | Mapping[str, Any]) -> None:
@@ -390,7 +390,7 @@ class SessionRecord(Folder):
 
         A metadata.json that cannot be read is kept beside the new one.
         """
-        with locked(self.metadata_path.with_suffix(".lock")):
+        with hold_lock(self.metadata_path.with_suffix(".lock")):
             try:
                 old = self.metadata.load() or EntityMetadata()
             except UnreadableError:
@@ -407,7 +407,7 @@ class SessionRecord(Folder):
         return read_object(self.analysis_path)
 
     def iteration_records(self) -> list[IterationRecord]:
-        """All iterations of either layout: iter_1, iter_2, ..., then those with other names."""
+        """Return all iterations of either layout: iter_1, iter_2, ..., then other names."""
         records = [
             IterationRecord(self.path / name)
             for name in sorted(names_in(self.path), key=natural_order)
@@ -457,7 +457,7 @@ class SessionRecord(Folder):
         ]
 
     def validate(self) -> list[str]:
-        """What is missing or invalid, in the session and its iterations. Never raises."""
+        """Return what is missing or invalid, in the session and its iterations. Never raises."""
         if not self.path.is_dir():
             return [f"{self.session_id}: no such folder"]
         problems: list[str] = []
@@ -484,7 +484,7 @@ def _problems_inside(records: list[IterationRecord]) -> list[str]:
 
 
 def _combine_statuses(statuses: list[StatusLiteral]) -> StatusLiteral:
-    """How an iteration stands whose runs stand like this."""
+    """Return how an iteration stands whose runs stand like this."""
     for status in ("running", "paused", "queued", "pending", "stale", "unknown"):
         if status in statuses:
             # Some ended and some not begun: it is under way.

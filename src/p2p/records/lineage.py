@@ -46,7 +46,7 @@ class Lineage:
         return next((node for node in self.data.nodes if node.iteration == iteration), None)
 
     def add(self, node: LineageNode) -> Self:
-        """With this node, in the place of one of the same iteration; ValueError if it cannot be.
+        """Set the node of an iteration; raises ValueError if it does not fit.
 
         What an iteration that was not judged would teach is left out.
         """
@@ -67,7 +67,7 @@ class Lineage:
         return tuple(lesson for lesson in self.data.lessons if lesson.tier != "RETIRED")
 
     def learn(self, lesson: Lesson) -> Self:
-        """With one lesson more: merged with one of the same words, and within the bound.
+        """Return the lineage with one lesson more, merged with one of the same words.
 
         Over MAX_ACTIVE_LESSONS, the oldest of the weakest tier is retired, be it the new one.
         """
@@ -88,7 +88,7 @@ class Lineage:
         return self._replace_lessons(lessons)
 
     def replace_lesson(self, index: int, lesson: Lesson) -> Self:
-        """With another lesson at this place of `active_lessons`; IndexError if there is none."""
+        """Replace a lesson by its index in `active_lessons`; raises IndexError if there is none."""
         lessons, places = list(self.data.lessons), _active_places(self.data.lessons)
         if not 0 <= index < len(places):
             raise IndexError(f"there is no lesson {index}; there are {len(places)}, from 0")
@@ -120,7 +120,7 @@ class Lineage:
 
 
 def _tree_problems(data: LineageData) -> list[str]:
-    """Why these nodes are no tree in which parents come before their children."""
+    """Return why these nodes are no tree in which parents come before their children."""
     numbers = [node.iteration for node in data.nodes]
     twice = sorted({number for number in numbers if numbers.count(number) > 1})
     problems = [f"iteration {number} twice" for number in twice]
@@ -137,7 +137,7 @@ def _active_places(lessons: Sequence[Lesson]) -> list[int]:
 
 
 def _normalize(lesson: Lesson) -> str:
-    """Two lessons with the same words and numbers are one."""
+    """Normalise a lesson's text, so that the same words and numbers compare equal."""
     return " ".join(re.findall(r"[\w.+-]*\w", lesson.text.casefold()))
 
 

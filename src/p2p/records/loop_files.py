@@ -115,7 +115,7 @@ class CandidateRow(Record):
 def candidate_rows(
     written: RewardCandidates | None, search: RewardSearch | None
 ) -> tuple[CandidateRow, ...]:
-    """Every candidate of an iteration, and what became of it; none where there was one reward."""
+    """Return each candidate of an iteration and its outcome; none if there was one reward."""
     search = search or RewardSearch()
     candidates = (*(written.candidates if written else ()), *search.offspring)
     return tuple(

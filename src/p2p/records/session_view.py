@@ -251,7 +251,7 @@ class RunView:
         return {name: mean for name, mean in means.items() if math.isfinite(mean)}
 
     def dynamics(self) -> TrainingDynamics:
-        """How PPO fared."""
+        """Return how PPO fared."""
         return analyze_training(self._scalars[0])
 
     @cached_property
@@ -721,7 +721,7 @@ class SessionView:
 
 
 def _choose_video(videos: Iterable[Video]) -> Video:
-    """Of median episodes, or else of any, the one of the last step."""
+    """Choose the video of the last step, of median episodes if there are any."""
     return max(videos, key=lambda video: (video.label == "median", video.step or 0))
 
 

@@ -54,7 +54,7 @@ STATUS: dict[StatusLiteral, StatusMeaning] = {
 
 
 def status_words(status: StatusLiteral) -> str:
-    """What people read for a status: `not passed` for `max_iterations`."""
+    """Return what people read for a status: `not passed` for `max_iterations`."""
     return STATUS[status].words or status
 
 

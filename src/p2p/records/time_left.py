@@ -34,7 +34,7 @@ class PhaseTimes:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> PhaseTimes:
-        """As the events of a session tell it."""
+        """Return the phase times that a session's events record."""
         times = cls()
         for event in events:
             phase, _, moment = event.event.rpartition(".")

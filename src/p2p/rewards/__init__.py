@@ -28,7 +28,7 @@ class BuiltinReward:
     source: str
 
     def read(self) -> str:
-        """Its source."""
+        """Return the reward's source."""
         return self.source
 
 

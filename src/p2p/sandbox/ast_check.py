@@ -82,7 +82,7 @@ def find_problems(tree: ast.Module) -> list[tuple[int, str]]:
 
 
 def explain_problems(code: str) -> list[str]:
-    """As `find_problems`, each a sentence with its line; and what keeps code from being parsed."""
+    """Return the problems of `find_problems` and syntax errors as sentences with lines."""
     try:
         tree = ast.parse(code)
     except SyntaxError as error:

@@ -30,7 +30,7 @@ class ControlGroup:
     folder: Path
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed something in it for want of memory."""
+        """Return whether the kernel killed something in it for want of memory."""
         try:
             lines = (self.folder / "memory.events").read_text().splitlines()
         except OSError:
@@ -78,7 +78,7 @@ def _parent() -> Path | None:
 
 
 def limits(sandbox: Sandbox) -> dict[str, int]:
-    """What is written to which file of the group."""
+    """Return what is written to which file of the group."""
     return {
         "memory.max": sandbox.memory_bytes,
         "memory.swap.max": 0,  # a kernel without swap has no such file

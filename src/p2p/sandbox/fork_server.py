@@ -55,7 +55,7 @@ def serve(modules: Iterable[str], control_pipe: int) -> NoReturn:
 
 
 def _has_nothing_to_share() -> bool:
-    """Whether a child gets a memory of its own, and no lock that a thread holds."""
+    """Return whether a child gets a memory of its own, and no lock that a thread holds."""
     mappings = Path("/proc/self/maps").read_text().splitlines()
     shared = any({"w", "s"} <= {*line.split(maxsplit=2)[1]} for line in mappings)
     return not shared and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208

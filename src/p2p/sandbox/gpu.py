@@ -38,7 +38,7 @@ _NVIDIA = "0x10de"
 
 
 def present() -> bool:
-    """Whether this machine has an NVIDIA GPU whose driver answers here."""
+    """Return whether this machine has an NVIDIA GPU whose driver answers here."""
     return CONTROL.exists()
 
 
@@ -60,7 +60,7 @@ def listable() -> list[str]:
 
 
 def _pci_facts() -> list[str]:
-    """Of the GPUs alone: other files there are the memory of devices."""
+    """Return the paths of the GPUs' PCI facts alone: other files are device memory."""
     found = []
     for device in sorted(_PCI.glob("*")):
         try:

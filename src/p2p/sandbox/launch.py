@@ -149,7 +149,7 @@ def _import_path(interpreter: Interpreter, extra: Iterable[Path]) -> list[str]:
 
 
 def _readable_paths(interpreter: Interpreter, extra: Iterable[Path]) -> list[str]:
-    """Every file and folder that the sandbox opens for reading."""
+    """Return every file and folder that the sandbox opens for reading."""
     entries = (Path(entry) for entry in _import_path(interpreter, ()))
     resolved = [path.resolve() for path in (*interpreter.folders, *entries, *extra)]
     return [*_SYSTEM, *dict.fromkeys(str(path) for path in (PACKAGE, *resolved))]

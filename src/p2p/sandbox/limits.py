@@ -62,7 +62,7 @@ def is_unsafe_local() -> bool:
 
 
 def unsafe_local_flags() -> list[str]:
-    """What a program of ours is started with to run code as this process does."""
+    """Return what a program of ours is started with to run code as this process does."""
     return ["--unsafe-local"] * 2 * _process.unsafe_local
 
 
@@ -190,7 +190,7 @@ def _shown_by(pid: int) -> Path:
 
 
 def process_use(pid: int) -> ProcessUse | None:
-    """What the kernel says about a process; None when it is gone or hidden.
+    """Return what the kernel says about a process; None when it is gone or hidden.
 
     Read here and not by psutil, whose resident size counts shared libraries and leaves out swap.
     """

@@ -59,7 +59,7 @@ class BoundedOutput:
         del self._tail[: -self._tail_size]
 
     def text(self) -> str:
-        """What was kept, with a note where something is missing."""
+        """Return what was kept, with a note where something is missing."""
         missing = self._seen - len(self._head) - len(self._tail)
         gap = f"\n[... {missing} bytes left out ...]\n".encode() if missing else b""
         return (bytes(self._head) + gap + bytes(self._tail)).decode(errors="replace")
@@ -214,7 +214,7 @@ class SandboxedProcess:
     def lines(self, tick: float) -> Iterator[bytes | None]: ...
 
     def lines(self, tick: float | None = None) -> Iterator[bytes | None]:
-        """Every line until the process ends; with ``tick``, None after that many silent seconds."""
+        """Yield lines until the process ends; with ``tick``, None after so many silent seconds."""
         while True:
             line = self._queue.get(tick)
             if line is None and self._queue.ended:
@@ -281,7 +281,7 @@ class SandboxedProcess:
                 view = view[self._child.stdin.write(view) or 0 :]
 
     def begin(self, *, fixed_size: bool) -> None:
-        """Let the code inside begin, and the wall clock: the sandbox is built.
+        """Start the code inside and the wall clock, once the sandbox is built.
 
         ``fixed_size``: its folder is a file system that only its own mount namespace shows.
         """

@@ -162,7 +162,7 @@ def _forbid_truncating_read(flags_index: int) -> list[Instruction]:
 
 
 def _gpu_conditions() -> dict[str, list[Instruction]]:
-    """What a process with a GPU may ask for besides.
+    """Return what a process with a GPU may ask for besides.
 
     Landlock lets it control the GPU's devices alone, where it knows of devices (ABI 5).
     """
@@ -193,7 +193,7 @@ def _gpu_conditions() -> dict[str, list[Instruction]]:
 
 
 def _conditions(pid: int) -> dict[str, list[Instruction]]:
-    """What each call of ``CHECKED`` may be asked for, by the process ``pid``."""
+    """Return what each call of ``CHECKED`` may be asked for, by the process ``pid``."""
     itself = (pid,)
     itself_or_zero = (0, pid)
     return {
@@ -252,7 +252,7 @@ class _Program(ctypes.Structure):
 
 
 def available() -> bool:
-    """Whether this kernel filters system calls and can answer with an error number."""
+    """Return whether this kernel filters system calls and can answer with an error number."""
     action = ctypes.create_string_buffer(struct.pack("=I", _ERRNO), 4)
     try:
         kernel.syscall("seccomp", _GET_ACTION_AVAILABLE, 0, action)

@@ -69,7 +69,7 @@ class JobRequest(SessionRequest, JobOptions):
     """A session that is to be a job."""
 
     def job_options(self, **changes: Any) -> JobOptions:
-        """How the job is to be run, by default under the prompt as its title."""
+        """Return how the job is to be run, by default under the prompt as its title."""
         values = {name: getattr(self, name) for name in JobOptions.model_fields}
         title = self.title or self.prompt[:200]
         return JobOptions.model_validate({**values, "title": title, **changes})

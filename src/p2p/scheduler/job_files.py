@@ -25,7 +25,7 @@ def manifest_path(store: Store, job_id: str) -> Path:
 
 
 def manifest(store: Store, job: JobRow) -> dict[str, Any]:
-    """How a job stands, for people and other programs; nothing here reads the file."""
+    """Return how a job stands, for people and other programs; nothing here reads the file."""
     return {
         **asdict(job),
         "status": job.state,

@@ -263,7 +263,7 @@ class Scheduler:
             writer.close()
 
     def _has_work(self) -> bool:
-        """Whether anything is left to do; what others do might be left to us."""
+        """Return whether anything is left to do; what others do might be left to us."""
         if self.job_id is None:
             return bool(self.store.jobs(1, unended=True))
         job = self.store.job(self.job_id)

@@ -48,7 +48,7 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
         cores_per_run=loop.cores_per_run,
         videos=False,
         trackers=loop.trackers,
-        cancelled=switch.cancelled,
+        cancelled=switch.is_cancelled,
     )
 
 

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from p2p.files import is_free, locked, open_log
+from p2p.files import hold_lock, is_free, open_log
 from p2p.scheduler.notify import notify
 from p2p.scheduler.store import Store, StoreError, scheduler_folder
 from p2p.settings import file_variables
@@ -40,14 +40,14 @@ def hold_scheduler_lock(runs_dir: Path) -> Iterator[None]:
     """Hold the lock of the folder's scheduler; raises SchedulerBusy if another has it."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(lock_path(runs_dir), patience_s=1.0))
+            stack.enter_context(hold_lock(lock_path(runs_dir), patience_s=1.0))
         except TimeoutError:
             raise SchedulerBusy(f"a scheduler works on {runs_dir} already") from None
         yield
 
 
 def is_running(runs_dir: Path) -> bool:
-    """Whether a scheduler works on the folder."""
+    """Return whether a scheduler works on the folder."""
     path = lock_path(runs_dir)
     return path.exists() and not is_free(path)
 

@@ -166,7 +166,7 @@ def scheduler_folder(runs_dir: Path) -> Path:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """All of it or nothing; nobody else writes meanwhile, so what was read stays true."""
+    """Run a transaction that excludes other writers, so that what was read stays true."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield connection
@@ -234,7 +234,7 @@ class Store:
     # --- nodes ------------------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeConfig]:
-        """All nodes, by name."""
+        """Return all nodes by name."""
         rows = self.connection.execute("SELECT config FROM nodes ORDER BY node_id")
         return [NodeConfig.model_validate_json(config) for (config,) in rows]
 

@@ -125,7 +125,7 @@ async def collect(shell: str, there: str, folder: Path) -> None:
 
 
 def is_safe(path: str) -> bool:
-    """Whether a name stays in its folder, can be written down, and is one that is copied."""
+    """Return whether a name stays in its folder, can be written down, and is one that is copied."""
     parts = path.split("/")
     return (
         path.isprintable()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from p2p.files import is_free, locked
+from p2p.files import hold_lock, is_free
 from p2p.scheduler.store import StoreError, end_run, transaction
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Writer:
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._locks = store.folder / "owners"
         self._held = ExitStack()
-        self._held.enter_context(locked(self._locks / self.owner))
+        self._held.enter_context(hold_lock(self._locks / self.owner))
 
     def close(self) -> None:
         """Release all jobs; others may take them at once."""
@@ -227,7 +227,7 @@ class Writer:
 
 
 def _describe_unplaceable(run: Waiting, may: frozenset[str], enabled: set[str]) -> str:
-    """Why it waits in vain, and what to do about it."""
+    """Return why it waits in vain, and what to do about it."""
     if may and not may & enabled:
         why = f"it may run on {' and '.join(sorted(may))} only, which is disabled or gone"
     else:
@@ -261,7 +261,7 @@ class Room:
     free_gpus: int
 
     def could_fit(self, run: Waiting) -> bool:
-        """Whether the run could start here if the node were empty."""
+        """Return whether the run could start here if the node were empty."""
         return run.cores <= self.cores and run.gpus <= self.gpus
 
 

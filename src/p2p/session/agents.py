@@ -150,7 +150,7 @@ class SessionAgents:
         author: str = "",
         previous_best: Path | None = None,
     ) -> tuple[AuthoredCode, ...]:
-        """Up to `count` rewards to choose from, the first as `write_reward` gives it."""
+        """Write up to `count` rewards to choose from, the first as `write_reward` does."""
         from p2p.agents.reward_author import write_candidates
         from p2p.training.policies.policy import Policy
 

@@ -35,7 +35,7 @@ def local_trainer(loop: LoopConfig, switch: StopSwitch) -> LocalTrainer:
         wait_for_cores=loop.wait_for_cores,
         videos=False,
         trackers=loop.trackers,
-        cancelled=switch.cancelled,
+        cancelled=switch.is_cancelled,
     )
 
 
@@ -103,7 +103,7 @@ class IterationState:
         return max(amended, default=self.rubric_since)
 
     def amendments(self, number: int) -> tuple[str, ...]:
-        """What judging has got wrong by these criteria before iteration `number`."""
+        """Return what judging has got wrong by these criteria before iteration `number`."""
         earlier = (texts for k, texts in self.findings.items() if k < number)
         return tuple(dict.fromkeys(text for texts in earlier for text in texts))
 

@@ -71,7 +71,7 @@ class Confirmations:
         return {each.step for each in tries if each.passed is False}
 
     def confirm(self, run: IterationRecord, step: int) -> JudgmentResult:
-        """What the judges make of a checkpoint on held-out seeds of its own."""
+        """Return what the judges make of a checkpoint on held-out seeds of its own."""
         path = run.path / f"confirmed_{step}.json"
         known = read_model(path, JudgmentResult)
         if known is not None:
@@ -174,7 +174,7 @@ class EarlyJudge:
         return judgment
 
     def try_pass(self, run: IterationRecord, step: int) -> bool:
-        """Whether a checkpoint passes on the judging seeds and on held-out ones.
+        """Return whether a checkpoint passes on the judging seeds and on held-out ones.
 
         If so, it stands for the iteration and the training ends. One that has been tried, or comes
         when there are no tries left, does not.
@@ -205,7 +205,7 @@ class EarlyJudge:
         return judgment
 
     def end_training(self) -> None:
-        """Let the checkpoint that has passed stand for the iteration, and end its training."""
+        """Select the passed checkpoint for the iteration, and end its training."""
         passed = self.confirmations.passed
         if passed is None:
             return
@@ -228,7 +228,7 @@ class EarlyJudge:
                 look()
             # Whatever it is: training, which is the main thing, must not be disturbed by it.
             except Exception as error:  # noqa: BLE001
-                if not self.context.switch.cancelled():
+                if not self.context.switch.is_cancelled():
                     self.confirmations.keep_error(error)
             if self._ended.wait(EARLY_LOOK_S):
                 return

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from p2p.contracts import HumanLabel, HumanLabels, utc_now
-from p2p.files import copy_data, locked, open_data
+from p2p.files import copy_data, hold_lock, open_data
 from p2p.records.folder import EVALUATION_VIDEO
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _videos(session: Path, run: RunView) -> list[tuple[str, float | None]]:
 
 
 def compare(view: SessionView) -> Comparison | None:
-    """None while no video has a score of both."""
+    """Compare the users' scores with the judges'; None while no video has both."""
     pairs = tuple(
         (label.score, video.judge_score)
         for video in labelled_videos(view)
@@ -115,7 +115,7 @@ def compare(view: SessionView) -> Comparison | None:
 def add_label(record: SessionRecord, path: str, score: float, annotator: str, note: str) -> None:
     """Keep a score; one that the same annotator gave this video before is replaced."""
     label = HumanLabel(video=path, score=score, annotator=annotator, note=note, given_at=utc_now())
-    with locked(record.labels.path.with_suffix(".lock")):
+    with hold_lock(record.labels.path.with_suffix(".lock")):
         stored = record.labels.load() or HumanLabels()
         others = [
             each for each in stored.labels if (each.video, each.annotator) != (path, annotator)

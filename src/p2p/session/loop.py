@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, last_event, use_log
-from p2p.files import locked
+from p2p.files import hold_lock
 from p2p.inference.question import NotUnderstood
 from p2p.records.formatting import count
 from p2p.records.session_view import SessionView
@@ -120,7 +120,7 @@ def check_time_limit(context: SessionContext, clock: Clock) -> None:
 
 def resolve_end_cause(context: SessionContext, error: BaseException) -> BaseException:
     """What ended the session: an interrupted phase may raise any error, or a cancel for a limit."""
-    interrupted = context.switch.cancelled() and caused_by_interrupt(error)
+    interrupted = context.switch.is_cancelled() and caused_by_interrupt(error)
     if status_of(error) != "cancelled" and not interrupted:
         return error
     if context.switch.out_of_time:
@@ -133,7 +133,7 @@ def one_process(session: SessionRecord) -> Iterator[None]:
     """Hold the session's lock; raise SessionBusy if another process has it."""
     with ExitStack() as held:
         try:
-            held.enter_context(locked(session.lock_path, patience_s=LOCK_PATIENCE_S))
+            held.enter_context(hold_lock(session.lock_path, patience_s=LOCK_PATIENCE_S))
         except TimeoutError:
             status = session.read_status()
             who = f"process {status.pid}" if status and status.pid else "another process"
@@ -194,7 +194,7 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
 
 
 def _status_of_pass(context: SessionContext, number: int) -> tuple[StatusLiteral, str]:
-    """How a session ends whose iteration meets every hard criterion."""
+    """Return how a session ends whose iteration meets every hard criterion."""
     message, view = f"iteration {number} {MEETS}", SessionView(context.session)
     if view.outcome_of(context.iteration(number)) == "passed":
         return "passed", message
@@ -224,7 +224,7 @@ def _describe_no_pass(context: SessionContext, outcome: IterationView) -> str:
 
 
 def _revise(context: SessionContext, state: IterationState, feedback: SteeringTaken) -> Revision:
-    """What the next iteration does differently: the user's own reward, or the agent's."""
+    """Return what the next iteration does differently: the user's own reward, or the agent's."""
     own_reward, number, record = feedback.reward_code, state.number, state.record
 
     def produce() -> Revision:

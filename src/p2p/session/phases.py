@@ -161,7 +161,7 @@ def _start_thread(
 
 
 def publish_reward(iteration: IterationRecord, code: str) -> None:
-    """Let this be the reward that the iteration shows."""
+    """Publish a reward as the iteration's own."""
     _publish(iteration.reward_fn_path, code)
     iteration.save_reward_spec(describe_reward(code))
 

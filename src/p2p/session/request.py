@@ -251,7 +251,7 @@ class SessionOptions(ResumeOptions):
         return self.settings | self.model_dump(mode="json", include=names, exclude_none=True)
 
     def with_models(self) -> Self:
-        """With both models by their full names: a node may have other keys and settings.
+        """Resolve both models to full names, because a node may have other keys and settings.
 
         Raises an InferenceError if one of them cannot be asked.
         """
@@ -476,7 +476,7 @@ def _as_flag(flag: str | None, name: str, value: Any) -> list[str]:
 
 
 def _as_setting(value: Any) -> str:
-    """As `--set` reads it: JSON, or a text that is none."""
+    """Write a value as `--set` reads it: JSON, or a text that is not JSON."""
     if isinstance(value, str):
         try:
             json.loads(value)

@@ -57,7 +57,7 @@ class Rung:
     """Rewards made of the best one with other weights, that continue its training."""
 
     def size(self, candidates: int) -> int:
-        """How many of so many candidates are trained in it, without mutations."""
+        """Return how many of so many candidates are trained in it, without mutations."""
         return max(1, math.ceil(self.part * candidates))
 
 
@@ -155,7 +155,7 @@ class CandidateSearch:
                 self.record.search.save(search)
         finally:
             # Between two rungs nobody trains: what waits for the next one ends with the session.
-            if self.context.switch.cancelled():
+            if self.context.switch.is_cancelled():
                 for run in self.record.runs():
                     run.set_status_if("cancelled", UNFINISHED)
         candidates = {each.name: each for each in (*usable, *search.offspring)}
@@ -254,7 +254,7 @@ class CandidateSearch:
     # --- training and judging ---------------------------------------------------------------------
 
     def _config(self, name: str) -> TrainConfig:
-        """Of a candidate's first run."""
+        """Return the configuration of a candidate's first run."""
         run_id, params = self._first_run(name).iteration_id, self.plan.configs[0].params
         fields = {**params, "seed": self.plan.seeds[0], "iteration_id": run_id}
         return self.plan.train.with_updates(**fields)
@@ -263,7 +263,7 @@ class CandidateSearch:
         return IterationRecord(self.record.path / f"{name}_seed_{self.plan.seeds[0]}")
 
     def _train(self, candidates: Sequence[RewardCandidate], step: int, *, pause: bool) -> None:
-        """Each to this step, from where it stands."""
+        """Train each candidate to this step, from its present one."""
         runs = [
             (self._config(candidate.name), candidate.reward.code)
             for candidate in candidates
@@ -318,7 +318,7 @@ class CandidateSearch:
         candidates: Mapping[str, RewardCandidate],
         search: RewardSearch,
     ) -> IterationAggregation:
-        """Of rewards that differ, returns say nothing: the best run is one of the winner's."""
+        """Return the winner's results, because returns of different rewards do not compare."""
         from p2p.training.trainer import plan_runs, results_of
 
         first, *more = self.plan.configs
@@ -354,7 +354,7 @@ def _last_checkpoint(run: IterationRecord) -> int | None:
 
 
 def _waits_at(run: IterationRecord, step: int) -> bool:
-    """Whether a run waits at this step, with its checkpoint there."""
+    """Return whether a run waits at this step, with its checkpoint there."""
     reached = _last_checkpoint(run)
     return reached is not None and reached >= step and run.stated_status() == "queued"
 
@@ -368,7 +368,7 @@ def rung_step(train: TrainConfig, rung: Rung) -> int:
 
 
 def select_candidates(search: RewardSearch, names: Sequence[str], rung: Rung) -> list[str]:
-    """Who is trained in a rung: the best of those still in, in the order of their standing.
+    """Select the candidates of a rung: the best of the remaining, in their order.
 
     Those that have not been trained yet follow in the order of screening. One that could not be
     trained or judged is out, unless there is nothing else.
@@ -415,7 +415,7 @@ def _comparable(score: float | None) -> float:
 
 
 def explain_choice(search: RewardSearch, winner: str, total: int) -> str:
-    """Why this candidate stands for the iteration, in words."""
+    """Return why this candidate stands for the iteration, in words."""
     last = search.rungs[-1]
     if last.met:
         return f"{winner} met all criteria after {last.step:,} of {total:,} steps"

@@ -140,7 +140,7 @@ def run(
     if config.loop.trainer != "local" and trainer is local_trainer:
         raise ValueError(f"trainer={config.loop.trainer}: this process can only train locally")
     switch = switch or StopSwitch()
-    agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
+    agents = SessionAgents(session, config.loop, cancelled=switch.is_cancelled)
     context = SessionContext(session, config, agents, switch, review_intent, trainer)
     try:
         return run_loop(context, resume=resume, delivers=delivers)

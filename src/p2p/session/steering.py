@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from p2p.config import TrainConfig
 from p2p.contracts import SteeringOrder, did_you_mean, utc_now
 from p2p.event_log import emit
-from p2p.files import free_number, locked, read_model, save_model
+from p2p.files import free_number, hold_lock, read_model, save_model
 from p2p.records.folder import names_in
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
@@ -45,7 +45,7 @@ def give_feedback(session: Path, feedback: SteeringOrder) -> Path:
 @contextmanager
 def steering_lock(folder: Path) -> Iterator[None]:
     """Keep others from taking up or withdrawing feedback."""
-    with locked(folder / ".lock"):
+    with hold_lock(folder / ".lock"):
         yield
 
 
@@ -91,7 +91,7 @@ def check_settings(changes: Mapping[str, Any], train: TrainConfig) -> None:
 
 
 def all_feedback(folder: Path) -> dict[int, SteeringOrder]:
-    """By number; a piece that cannot be read is left out."""
+    """Return all feedback by number, without unreadable pieces."""
     pieces = ((n, read_model(folder / f"{n:04d}.json", SteeringOrder)) for n in _numbers(folder))
     return {number: piece for number, piece in pieces if piece is not None}
 

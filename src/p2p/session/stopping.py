@@ -155,8 +155,8 @@ class StopSwitch:
     """Whether this session was asked to stop.
 
     Asked once, whatever the main thread waits for is interrupted with KeyboardInterrupt, except
-    inside of `suspend_interrupts`, where the code polls `cancelled`. Asked twice, the process ends
-    on the spot and takes everything with it that it has started.
+    inside of `suspend_interrupts`, where the code polls `is_cancelled`. Asked twice, the process
+    ends on the spot and takes everything with it that it has started.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class StopSwitch:
         self._polled = 0
         self._has_signals = False
 
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         return self._asked_at is not None or self._time_is_over
 
     @property
@@ -179,12 +179,12 @@ class StopSwitch:
 
     def check(self) -> None:
         """Raise SessionCancelled if it is time to stop."""
-        if self.cancelled():
+        if self.is_cancelled():
             raise SessionCancelled
 
     @contextmanager
     def suspend_interrupts(self) -> Iterator[None]:
-        """Raise no interrupt inside: the code polls `cancelled`, or is short."""
+        """Raise no interrupt inside: the code polls `is_cancelled`, or is short."""
         self._polled += 1
         try:
             yield
@@ -203,7 +203,7 @@ class StopSwitch:
 
     def stop_for_time(self) -> None:
         """Stop the session from another thread, because its time is used up."""
-        if self.cancelled():
+        if self.is_cancelled():
             return
         self._time_is_over = True
         if self._has_signals:

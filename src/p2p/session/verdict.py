@@ -31,7 +31,7 @@ def iteration_line(session: SessionView, iteration: IterationView) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """On one line of at most so many characters."""
+    """Shorten a text to one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
 

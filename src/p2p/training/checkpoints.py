@@ -174,7 +174,7 @@ def forget_checkpoints(record: IterationRecord, after: int) -> None:
 
 
 def published_bytes(record: IterationRecord) -> int:
-    """What the checkpoints of a run take on disk, their episodes included."""
+    """Return what the checkpoints of a run take on disk, their episodes included."""
     folders = _checkpoint_folders(record)
     paths = [path for folder in folders.values() for path in folder.iterdir()]
     paths += [record.trajectory_file(step, label) for step in folders for label in ROLLOUT_LABELS]
@@ -182,7 +182,7 @@ def published_bytes(record: IterationRecord) -> int:
 
 
 def _checkpoint_folders(record: IterationRecord) -> dict[int, Path]:
-    """By step, whole or not; names that no run gives are somebody else's."""
+    """Return the checkpoint folders by step, complete or not; foreign names are ignored."""
     folders = record.checkpoints_dir.glob("step_*")
     steps = {folder.name.removeprefix("step_"): folder for folder in folders}
     return {int(step): folder for step, folder in steps.items() if _STEP.fullmatch(step)}
@@ -320,7 +320,7 @@ def is_state_of(meta: Mapping[str, Any], config: TrainConfig, reward_code: str) 
 def state_for(
     config: TrainConfig, reward_code: str, source: Path, target: Path, *, same_reward: bool = False
 ) -> None:
-    """Let another run continue where this one stands; raises ResumeError.
+    """Write a state for another run to continue from; raises ResumeError.
 
     Args:
         config: Of the other run; but for its name and its length, the same.

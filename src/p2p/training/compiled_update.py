@@ -101,7 +101,7 @@ def compiled_update(program: UpdateProgram, root: Path, environment: dict[str, s
         if folder.is_dir():
             return folder
         # Others that want the same program wait for it, no longer than compiling it would take.
-        with files.locked(root / f"{folder.name}.lock", patience_s=COMPILE_SECONDS):
+        with files.hold_lock(root / f"{folder.name}.lock", patience_s=COMPILE_SECONDS):
             if not folder.is_dir():
                 _compile(program, folder, environment)
                 _forget_old(root)

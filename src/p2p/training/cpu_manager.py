@@ -24,7 +24,7 @@ CORE_LOCKS = "P2P_CORE_LOCKS"
 
 
 def lock_folder() -> Path:
-    """Where the core files lie: private to the user, the same for all of their processes.
+    """Return where the core files lie: private to the user, the same for all of their processes.
 
     A program that a scheduler launched has a folder of its own: its cores are held for it, and
     what it starts shares them.
@@ -109,7 +109,7 @@ class CPUManager:
 
     @contextmanager
     def _gate(self) -> Iterator[None]:
-        """One process at a time, so that two never hold half of what each needs."""
+        """Admit one process at a time, so that two never hold half of what each needs."""
         gate = os.open(self.folder / "gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(gate, fcntl.LOCK_EX)
@@ -171,7 +171,7 @@ class CPUManager:
 
 
 def gpu_numbers() -> tuple[int, ...]:
-    """Those this process may use: what CUDA_VISIBLE_DEVICES says, else all that are there."""
+    """Return the GPUs of this process: those of CUDA_VISIBLE_DEVICES, else all."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         words = [word.strip() for word in visible.split(",") if word.strip()]

@@ -210,7 +210,7 @@ class EnvSpec(Record):
     torso_angvel_qvel_idx: int | None
 
     def with_time(self) -> EnvSpec:
-        """As a policy sees it that also observes the time (`observe_time` of TrainConfig)."""
+        """Return the spec of a policy that observes the time (`observe_time` of TrainConfig)."""
         time = ObservationEntry(
             index=self.obs_dim,
             name="time",
@@ -281,7 +281,7 @@ _GYMNASIUM = "gymnasium.envs.mujoco."
 
 
 def _is_mujoco(entry_point: object) -> bool:
-    """Whether an entry point makes a MuJoCo environment; imports nothing to find out."""
+    """Return whether an entry point makes a MuJoCo environment; imports nothing to find out."""
     from gymnasium.envs.mujoco import MujocoEnv
 
     if isinstance(entry_point, str):
@@ -344,5 +344,5 @@ def get_spec_by_name(name: str) -> EnvSpec:
 
 
 def max_steps_for_duration(env_id: str, seconds: float) -> int:
-    """How many steps last this long; at least one."""
+    """Return how many steps last this long; at least one."""
     return max(1, round(seconds / get_env_spec(env_id).dt))

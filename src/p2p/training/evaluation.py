@@ -133,7 +133,7 @@ def record_episodes(
 def record_behaviours(
     config: TrainConfig, acts: Sequence[Behaviour], *, episodes: int, seed: int
 ) -> list[RecordedEpisode]:
-    """What `record_episodes` gives for each of these in turn, played side by side."""
+    """Return what `record_episodes` gives for each of these in turn, played side by side."""
     if is_engine(config.engine) or is_model(config.env_id):
         return [
             episode
@@ -163,7 +163,7 @@ def play_episodes(
     episodes: int,
     seed: int,
 ) -> Iterator[RecordedEpisode]:
-    """As `record_episodes`, but with only a few of them in memory at a time."""
+    """Yield episodes as `record_episodes` does, with only a few in memory at a time."""
     rows = min(PLAYED_ROWS, episodes) if isinstance(act, str) else PLAYED_ROWS
     if is_engine(config.engine):
         from p2p.training.engines.facts import play_in_engine
@@ -210,7 +210,7 @@ def play_rounds(
 
 
 def acting(act: Policy | Behaviour, env: BatchedEnv, seed: int, rows: int | None = None) -> Act:
-    """What acts in one round of episodes; random actions come of each row's own seed.
+    """Return what acts in one round of episodes; random actions come of each row's own seed.
 
     `rows`: of so many rows; None: of all.
     """
@@ -363,7 +363,7 @@ def _add_steps(
 
 
 def _stack(steps: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """What all steps have, (steps, rows, ...)."""
+    """Return what all steps have, (steps, rows, ...)."""
     names = [name for name in steps[0] if all(name in step for step in steps)]
     return {name: np.stack([step[name] for step in steps]) for name in names}
 

@@ -201,7 +201,7 @@ def model_card(
 
 
 def _evidence(record: IterationRecord, step: int) -> str:
-    """Its session's verdict on this very policy; empty for any other, and without a session."""
+    """Return the session's verdict on this very policy; empty if there is none."""
     iteration = IterationView(IterationRecord(record.path.parent), 0, TrainConfig())
     best = iteration.best
     is_best = best is not None and (best.run_id, best.step) == (record.iteration_id, step)

@@ -69,7 +69,7 @@ GPU_UPDATES = math.ceil(GPU_STEPS / (GPU_ENVS * GPU_ROLLOUT))
 
 
 def _gpu_settings(base: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What an engine's settings become where there is a GPU, unless the CPU is asked for."""
+    """Return what an engine's settings become where there is a GPU, unless the CPU is asked for."""
     if fields.get("device", "auto") == "cpu" or not gpu.present():
         return {}
     num_envs = int(fields.get("num_envs", GPU_ENVS))

@@ -216,7 +216,7 @@ class RolloutCollector:
     def collect(
         self, actor: Actor, noise: NDArray[np.float32], alive: Callable[[], None]
     ) -> Rollout:
-        """One rollout; `noise` (T, N, A) is what each action deviates from the policy's mean.
+        """Collect one rollout; `noise` (T, N, A) is each action's deviation from the policy's mean.
 
         What is returned is overwritten by the next call. Raises RewardError.
         """
@@ -424,7 +424,7 @@ def _environment_by_environment(x: Any) -> Any:
 def _minibatch(
     program: UpdateProgram, given: Hyperparameters, table: Any, carry: Any, rows: Any
 ) -> Any:
-    """One gradient step, unless the policy has already moved too far in this update."""
+    """Take a gradient step, unless the policy has already moved too far in this update."""
     shape = program.shape
 
     def take_step(state: LearnerState) -> Any:

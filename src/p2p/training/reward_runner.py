@@ -329,7 +329,7 @@ def _as_numbers(value: Any, term: str, n: int | None) -> NDArray[Any]:
 
 
 def as_rows(answer: object, shape: tuple[int, ...]) -> Rows:
-    """What `failed` returned, as truth values of this shape."""
+    """Return what `failed` returned, as truth values of this shape."""
     array = np.asarray(answer)
     if array.dtype != np.bool_ or array.shape not in (shape, ()):
         wanted = f"an array of bool with shape {shape}" if shape else "True or False"
@@ -621,7 +621,7 @@ class _FirstSteps:
         self._began = self._ended = 0
 
     def ask_twice(self, runner: RewardRunner, transition: Transition) -> Rows:
-        """What `failed` says, asked twice; raises RewardError."""
+        """Return what `failed` says, asked twice; raises RewardError."""
         failed, again = runner.failed(transition), runner.failed(transition)
         if not np.array_equal(failed, again):
             raise RewardError("failed gives two answers for the same step: it must only look at "
@@ -653,7 +653,7 @@ def end_failures(
 
 
 def _difference(single: Rewards, batch: Rewards, scale: dict[str, float], step: int) -> str:
-    """Where batch and single differ by more than the order of float32 sums can explain."""
+    """Return where batch and single differ by more than the order of float32 sums can explain."""
     expected, together = ({**terms, "": total} for total, terms in (single, batch))
     if expected.keys() != together.keys():
         return f"the terms are {', '.join(together)} on a batch, {', '.join(expected)} on one"

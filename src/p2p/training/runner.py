@@ -160,7 +160,7 @@ def run_training(
     except OSError as error:
         raise TrainingFailed("config", f"{error.filename}: {error.strerror}") from error
     try:
-        with files.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
+        with files.hold_lock(record.path / "run.lock", patience_s=options.lock_patience_s):
             done = load_completed_run(record, config, reward_code)
             return done or _run(_Run(config, reward_code, record, options, on_message))
     except TimeoutError as error:
@@ -516,7 +516,7 @@ class _Run:
 
 
 def find_hanging_code(output: str) -> tuple[FailureKind, str]:
-    """What a trainer that fell silent was at, by the stacks that it printed shortly before.
+    """Return what a trainer that fell silent was at, by the stacks that it printed shortly before.
 
     Where there are none, in a library that keeps all signals and output away, it is the reward.
     """

@@ -526,7 +526,7 @@ class Replay:
         return {**arrays, "next": np.array([self._next])}
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """As `state` gave it; it stays empty where there is nothing."""
+        """Load what `state` returned; stays empty if there is nothing."""
         if not arrays:
             return
         self._filled, self._next = len(arrays["rewards"]), int(arrays["next"][0])

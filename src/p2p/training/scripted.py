@@ -321,7 +321,7 @@ def _move_joints(path: F64, motion: Motion, robot: Robot, t: F64) -> None:
 
 
 def _gaps(robot: Robot, path: F64) -> F64:
-    """Between the lowest point of each pose and the ground."""
+    """Return the distance between the lowest point of each pose and the ground."""
     model, data = robot.model, mujoco.MjData(robot.model)
     shown = path if np.ptp(path, axis=0).any() else path[:1]
     fields = {
@@ -356,7 +356,7 @@ class ScriptedEnv(GymVecEnv):
             yield sweep
 
     def each_batch(self, motions: Sequence[Motion]) -> Iterator[int]:
-        """As many as there are rows after the other, with how many of the rows count."""
+        """Yield batches of as many motions as rows, with the number of rows that count."""
         for first in range(0, len(motions), POINTS):
             batch = motions[first : first + POINTS]
             self._motions = (*batch, *(Motion(),) * (POINTS - len(batch)))
@@ -390,7 +390,7 @@ class ScriptedEnv(GymVecEnv):
         """Nothing: one episode of each row is played."""
 
     def _follow(self, row: int, base: Any) -> None:
-        """Let a row go along its path instead of simulating."""
+        """Move a row along its path instead of simulating."""
         begin, steps = base.reset_model, self.max_episode_steps
         at = 0
 
@@ -460,7 +460,7 @@ def _named_batches(env: ScriptedEnv, asked: Mapping[str, Any]) -> Iterator[list[
 
 
 def script_steps(dt: float, horizon: int) -> int:
-    """How long an episode of a script is."""
+    """Return how long an episode of a script is."""
     return min(int(np.clip(SECONDS / dt, FEWEST_STEPS, MOST_STEPS)), horizon)
 
 

@@ -248,7 +248,7 @@ def results_of(
     problems: dict[str, str],
     iteration_dir: Path,
 ) -> IterationAggregation:
-    """What all runs came to, from their folders; `problems`: why some could not be."""
+    """Return what all runs came to, from their folders; `problems`: why some could not be."""
     results: dict[str, SeedResult] = {}
     for entry in configs:
         for seed in seeds:
@@ -313,7 +313,7 @@ def queue_runs(
 
 
 def seed_result(run_id: str, seed: int, record: IterationRecord) -> SeedResult:
-    """How one run ended, from its directory."""
+    """Return how one run ended, from its directory."""
     status = record.read_status()
     summary = record.read_summary()
     if status is None or status.status != "completed" or summary is None:

@@ -48,14 +48,14 @@ def parse_message(line: bytes) -> WorkerMessage:
 
 
 def longest_training_s(config: TrainConfig) -> float:
-    """How long a run may take: silence is not the only way to make no progress."""
+    """Return how long a run may take: silence is not the only way to make no progress."""
     episodes = config.num_evals * config.num_eval_rounds * config.eval_envs
     steps = config.total_timesteps + episodes * (config.max_episode_steps or 1000)
     return 3600 + steps / LEAST_STEPS_PER_S
 
 
 def longest_evaluation_s(config: TrainConfig, episodes: int) -> float:
-    """How long playing so many episodes may take, all rows of the environment in step."""
+    """Return how long playing so many episodes may take, all rows of the environment in step."""
     rounds = -(-episodes // config.eval_envs)
     steps = rounds * config.eval_envs * (config.max_episode_steps or 1000)
     return 120 + steps / LEAST_PLAYED_PER_S

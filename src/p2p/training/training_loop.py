@@ -149,12 +149,12 @@ def evaluation_steps(config: TrainConfig) -> list[int]:
 
 
 def evaluation_due(config: TrainConfig, before: int, after: int) -> bool:
-    """Whether a rollout from step `before` to `after` reached an evaluation."""
+    """Return whether a rollout from step `before` to `after` reached an evaluation."""
     return any(before < step <= after for step in evaluation_steps(config))
 
 
 def checkpoint_due(config: TrainConfig, before: int, after: int) -> bool:
-    """Whether the state is to be saved: every checkpoint_interval, and after evaluations."""
+    """Return whether the state is to be saved: every checkpoint_interval, and after evaluations."""
     interval = config.checkpoint_interval
     return before // interval != after // interval or evaluation_due(config, before, after)
 
@@ -221,7 +221,7 @@ class Learner(Protocol):
         """Return the current policy."""
 
     def state(self) -> Arrays:
-        """All that is needed to continue from here."""
+        """Return all that is needed to continue from here."""
 
 
 class TrainingLoop:
@@ -392,7 +392,7 @@ class TrainingLoop:
             self.learner.restart()
 
     def start_policy(self) -> Policy | None:
-        """What training starts from, where it does not start from nothing."""
+        """Return what training starts from, where it does not start from nothing."""
         path = self.ctx.folder / START_POLICY
         try:
             return Policy.load(path) if path.is_file() else None
@@ -400,7 +400,7 @@ class TrainingLoop:
             raise ConfigurationError(str(error)) from error
 
     def save_environments(self) -> Arrays:
-        """Where the environments stand.
+        """Return where the environments stand.
 
         A reward that keeps state cannot be saved, since its state is whatever it likes. There, and
         where the environments cannot be saved, new episodes begin at every checkpoint, with new

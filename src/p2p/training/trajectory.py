@@ -96,7 +96,7 @@ class RecordedEpisode:
         return self.columns[name]
 
     def arrays(self) -> dict[str, Column]:
-        """As the file holds them."""
+        """Return the arrays as the file holds them."""
         terms = {TERM_PREFIX + name: column for name, column in self.reward_terms.items()}
         return {
             **self.columns,
@@ -105,7 +105,7 @@ class RecordedEpisode:
         }
 
     def part(self, rows: Column | slice) -> Self:
-        """Only these of the kept steps."""
+        """Return the episode with only these of the kept steps."""
         arrays = self.arrays()
         cut = {name: a if name == NAMES_KEY else a[rows].copy() for name, a in arrays.items()}
         return type(self).from_arrays(cut)

@@ -61,12 +61,12 @@ __all__ = [
 
 
 def is_fast(env_id: str) -> bool:
-    """Whether MujocoVecEnv has it; UnknownEnvironmentError if it is not registered."""
+    """Return whether MujocoVecEnv has it; UnknownEnvironmentError if it is not registered."""
     return why_slow(env_id) == ""
 
 
 def why_slow(env_id: str) -> str:
-    """Why an environment is stepped in Python; empty: it is not."""
+    """Return why an environment is stepped in Python; empty: it is not."""
     kernel = find_kernel(find_spec(env_id))
     return kernel if isinstance(kernel, str) else ""
 
@@ -281,7 +281,7 @@ class BatchEngine:
         self._batch.state[:] = states
 
     def close(self) -> None:
-        """Nothing to end: the batch's threads end with it."""
+        """Do nothing: the batch's threads end with it."""
 
 
 class RowEngine:

@@ -120,7 +120,7 @@ class Lockable(Protocol):
 S = TypeVar("S", bound=Lockable)
 
 
-def locked(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def lock_method(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Run a method only while no other locked method of its object runs."""
 
     @wraps(method)

@@ -9,7 +9,7 @@ import pytest
 
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.grammar import parse
-from p2p.agents.builtin.lexicon import MANNERS, manner_of, motion_tables, spell_out
+from p2p.agents.builtin.lexicon import MANNERS, expand_pattern, manner_of, motion_tables
 from p2p.agents.builtin.motions import MEASURED
 from p2p.agents.requests import IntentProposal, IntentRequest
 
@@ -59,7 +59,7 @@ def test_every_word_for_a_motion_is_plain_or_has_a_manner() -> None:
     unsorted = {
         (motion, pattern)
         for motion, pattern in patterns
-        if any(manner_of(phrase) is None for phrase in spell_out(pattern))
+        if any(manner_of(phrase) is None for phrase in expand_pattern(pattern))
     }
     assert unsorted == plain, "sort them into plain_words.toml or manners of motions.toml"
 

@@ -36,7 +36,7 @@ def answer(texts: Sequence[str], refusals: int) -> Record:
 
 
 def requests_in(texts: Sequence[str]) -> list[tuple[str, Record]]:
-    """Every request of a conversation with its role; raises RequestRejected for a damaged one."""
+    """Return the requests of a conversation with their roles; raises RequestRejected if damaged."""
     requests: list[tuple[str, Record]] = []
     for role, block in (match for text in texts for match in _BLOCK.findall(text)):
         if role not in REQUESTS:

@@ -69,7 +69,7 @@ def _is_statement(clause: str, limbs: Collection[str]) -> bool:
 
 
 def _drop_purposes(clause: str, limbs: Collection[str], drop: Callable[[str], str]) -> str:
-    """Without `for our demo`, `so that everyone can see it`, `to impress the judges`."""
+    """Drop purposes such as `for our demo`, `so that everyone can see it`."""
     words = list(_WORD.finditer(clause))
     texts = [match[0] for match in words]
     spans: list[tuple[int, int]] = []
@@ -86,7 +86,7 @@ def _drop_purposes(clause: str, limbs: Collection[str], drop: Callable[[str], st
 
 
 def _purpose(words: Sequence[str], limbs: Collection[str]) -> int:
-    """How many words a purpose takes that begins here; 0: none does."""
+    """Return how many words a purpose takes that begins here; 0: none does."""
     if words[0] == "for":
         return _skip_beneficiary(words, limbs)
     begins = next((size for size in (3, 2, 1) if " ".join(words[:size]) in CLAUSES.purposes), 0)

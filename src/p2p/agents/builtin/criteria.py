@@ -61,7 +61,7 @@ SHORTEST = 0.02
 
 
 def divide_time(parts: Sequence[Sequence[Goal]], seconds: float) -> tuple[Window, ...]:
-    """When each part of a sequence is done: as long as stated, the rest in equal shares.
+    """Divide the time among a sequence's parts: as stated, the rest in equal shares.
 
     Raises ValueError where the stated times are longer than the episode.
     """
@@ -445,7 +445,7 @@ LONGER: Mapping[str, float] = {"sway": 3.0}
 
 
 def settings_for(prompt: str, env_id: str) -> dict[str, Any]:
-    """What the words of a prompt say about its training, whoever wrote the criteria."""
+    """Return what the words of a prompt say about its training, whoever wrote the criteria."""
     model = morphology_of(env_id)
     return training_for(model.parse(prompt), model)
 

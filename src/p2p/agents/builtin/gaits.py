@@ -98,7 +98,7 @@ def match_gait(
     on: int,
     off: int,
 ) -> np.ndarray:
-    """How well the touch-downs around each step follow one of the patterns, 0 to 1.
+    """Return how well the touch-downs around each step follow one of the patterns, 0 to 1.
 
     A stride lasts from one touch-down of the first foot to its next. The phases of the others are
     their circular means over five strides; a pair that is a quarter of the cycle off gives 0.
@@ -139,7 +139,7 @@ def match_gait(
 
 
 def match_skip(contact: np.ndarray, on: int, off: int) -> np.ndarray:
-    """How well the touch-downs around each step come in twos of one foot, 0 to 1."""
+    """Return how well the touch-downs around each step come in twos of one foot, 0 to 1."""
     down = settle_contact(contact, on, off)
     match = np.zeros(len(down))
     times, feet = np.nonzero(down[1:] & ~down[:-1])
@@ -150,7 +150,7 @@ def match_skip(contact: np.ndarray, on: int, off: int) -> np.ndarray:
 
 
 def count_landings(contact: np.ndarray, on: int, off: int) -> np.ndarray:
-    """How many feet touch down again at each step, after they have stood."""
+    """Return how many feet touch down again at each step, after they have stood."""
     down = settle_contact(contact, on, off)
     landings = np.zeros(len(down))
     landings[1:] = np.sum(down[1:] & ~down[:-1] & (np.cumsum(down[:-1], axis=0) > 0), axis=1)
@@ -221,7 +221,7 @@ def gaits_of(model: Morphology) -> Mapping[str, Gait]:
 
 
 def gait_codes(model: Morphology) -> Iterator[GaitCode]:
-    """Of every gait how well it is kept to, and how high the feet are lifted."""
+    """Return the code of each gait's match, and of the height of the feet."""
     dt = model.spec.dt
     # Where a step is long, a contact of one step is a stance; a gap of one is no swing.
     on = max(1, round(FLICKER_SECONDS / dt))

@@ -72,7 +72,7 @@ _DESTINATIONS = {"target": "reach", "start": "return"}
 
 
 def cross(one: str, other: str) -> bool:
-    """Whether both directions together are a diagonal."""
+    """Return whether both directions together are a diagonal."""
     return any(a in _SIDEWAYS and b in _LENGTHWAYS for a, b in ((one, other), (other, one)))
 
 
@@ -91,7 +91,7 @@ def diagonal(goals: Sequence[Goal]) -> list[Goal]:
 
 
 def with_destination(goal: Goal) -> Goal:
-    """To go to the target is to reach it."""
+    """Turn going to the target into reaching it."""
     held = goal.motion == "stand" and goal.direction == "target"  # hold the tip on the goal
     going = goal.motion in TRAVEL and goal.direction in _DESTINATIONS
     if (going or held) and not goal.negated:

@@ -202,7 +202,7 @@ class _Reader:
         return self.last_limb, count + 1
 
     def _is_verb(self, tokens: Sequence[Token]) -> bool:
-        """Whether `head` is to go, as before a direction."""
+        """Return whether `head` is to go, as before a direction."""
         if tokens[0].word not in _HEADS or OWNERS & {*self.before[-1:]}:
             return False
         words = [token.word for token in tokens[1:LONGEST_PHRASE]]
@@ -564,7 +564,7 @@ class _Reader:
             self.goals[last] = merge_goals(before, change)
 
     def _fits(self, before: Goal, change: Goal) -> bool:
-        """Whether a goal can take this up: it has one number and one speed.
+        """Return whether a goal can take this up: it has one number and one speed.
 
         With the nose up, the way to go stays what it is.
         """

@@ -152,8 +152,8 @@ def _spell_out(pattern: str) -> Iterator[str]:
         yield "".join(chosen)
 
 
-def spell_out(pattern: str) -> Iterator[str]:
-    """Every phrase that `{a|b} <set>` stands for."""
+def expand_pattern(pattern: str) -> Iterator[str]:
+    """Return every phrase that a pattern such as `{a|b} <set>` stands for."""
     return (" ".join(phrase.split()) for phrase in _spell_out(pattern))
 
 
@@ -163,12 +163,12 @@ def index_phrases(table: Mapping[str, Phrases]) -> dict[str, str]:
         phrase: "" if value == UNMEASURED else value
         for value, patterns in table.items()
         for pattern in patterns
-        for phrase in spell_out(pattern)
+        for phrase in expand_pattern(pattern)
     }
 
 
 def motion_tables() -> Iterator[tuple[str, Phrases]]:
-    """Each motion with the patterns of phrases for it, likenesses among them."""
+    """Return each motion with its phrase patterns, similes included."""
     yield from _motions.motions.items()
     for full in (*_motions.full_motions, *_motions.similes):
         yield full.motion, full.phrases
@@ -247,7 +247,7 @@ _PHRASES: Mapping[str, Entry] = {
         phrase: Entry("motion", full.motion, full.direction, full.speed)
         for full in _motions.full_motions
         for pattern in full.phrases
-        for phrase in spell_out(pattern)
+        for phrase in expand_pattern(pattern)
     },
     **_entries("direction", _modifiers.directions),
     **_entries("speed", _modifiers.speeds),
@@ -264,7 +264,7 @@ LONGEST_PHRASE = 1 + max(phrase.count(" ") for phrase in _REMARK_PHRASES)
 
 
 def lemmas(word: str) -> Iterator[str]:
-    """What a word may be a form of: `hopping` of hop, `rises` of rise."""
+    """Yield what a word may be a form of: `hopping` of hop, `rises` of rise."""
     yield IRREGULAR.get(word, word)
     if word.endswith("ly") and len(word) > len("ly") + 3:
         yield word.removesuffix("ly")

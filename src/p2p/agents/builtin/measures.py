@@ -134,7 +134,7 @@ _AGAINST |= {other: one for one, other in _AGAINST.items()}
 
 
 def exclude_each_other(one: _Judged, other: _Judged, seconds: float) -> bool:
-    """Whether no episode of this length can meet both."""
+    """Return whether no episode of this length can meet both."""
     start, end = zip(_select_window(one[1]), _select_window(other[1]), strict=True)
     if max(start) >= min(end):
         return False

@@ -397,7 +397,7 @@ class Morphology:
         )
 
     def parse(self, text: str, *, remark: bool = False) -> Parsed:
-        """What a prompt or a remark asks of this environment."""
+        """Return what a prompt or a remark asks of this environment."""
         return parse(text, self.limb_words, subjects=self.subjects, remark=remark)
 
     def limb(self, phrase: tuple[str, ...]) -> BodyEntry | None:
@@ -427,7 +427,7 @@ class Morphology:
         return next((part for part in self._links(noun) if wanted <= {*self.sides_of(part)}), None)
 
     def sides_of(self, part: BodyEntry) -> tuple[str, ...]:
-        """Where a part is by the marks in its name, else by its place beside the root.
+        """Return where a part is by the marks in its name, else by its place beside the root.
 
         Front and back are told of legs that stand in rows.
         """
@@ -442,7 +442,7 @@ class Morphology:
         return tuple(sides)
 
     def _place(self, part: BodyEntry) -> tuple[float, float]:
-        """How far a part is ahead of the root and to its left, where episodes begin."""
+        """Return how far a part is ahead of the root and to its left, where episodes begin."""
         assert self.root is not None
         pose = usual_pose(self.spec.env_id)
         if pose is None:
@@ -504,13 +504,13 @@ class Morphology:
         return part.centre
 
     def limb_length(self, part: BodyEntry) -> float:
-        """From the limb's farthest joint to the middle of the part."""
+        """Return the distance from the limb's farthest joint to the middle of the part."""
         point = np.add(part.rest_position, self.middle(part))
         distances = (np.linalg.norm(point - joint.anchor) for joint in self.chain(part))
         return float(max(distances, default=0.0))
 
     def usual_rise(self, part: BodyEntry) -> float:
-        """How high the middle of a part is over the root in the usual pose."""
+        """Return how high the middle of a part is over the root in the usual pose."""
         assert self.root is not None
         pose = usual_pose(self.spec.env_id)
         if pose is None:
@@ -555,7 +555,7 @@ class Morphology:
         return tuple(tuple(dict.fromkeys(side)) for side in sides.values() if side)
 
     def rests_on(self, part: BodyEntry) -> bool:
-        """Whether it stands on this part."""
+        """Return whether it stands on this part."""
         return not self.starts_lying and any(foot.body == part.id for foot in self.spec.feet)
 
 
@@ -582,7 +582,7 @@ def _is_unbounded(joint: JointEntry) -> bool:
 
 
 def _height_of(point: Vec3, quaternion: NDArray[np.float64]) -> float:
-    """How far a point of a turned frame is above the frame's origin."""
+    """Return how far a point of a turned frame is above the frame's origin."""
     w, x, y, z = quaternion
     vertical = (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y))
     return float(np.dot(vertical, point))
@@ -655,7 +655,7 @@ def _first_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 @cache
 def ends_early(env_id: str) -> bool:
-    """Whether an episode of random actions is seen to terminate within some seconds."""
+    """Return whether an episode of random actions is seen to terminate within some seconds."""
     import gymnasium as gym
 
     from p2p.training.envs.registry import quiet_loading

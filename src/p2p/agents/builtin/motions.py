@@ -123,8 +123,8 @@ def lasts(weight: float) -> Row:
     return Row("Does not end early", "lasting", "", 0.95, "stability", weight, whole=True)
 
 
-def _never_falls(builder: CriteriaBuilder, _: Goal) -> None:
-    """One fall in one episode is a fall; the rest says how to keep from it."""
+def _forbid_falls(builder: CriteriaBuilder, _: Goal) -> None:
+    """Forbid falls in any episode, with rows that help to avoid them."""
     never = partial(Limit, threshold=0.0, weight=0.5, whole=True, event="fell")
     builder.add(never("Never falls", "ends", ""))
     if not builder.tumbling and not builder.model.poles:
@@ -250,7 +250,7 @@ def _make_leg_rule(usual: str) -> Rule:
 
 
 def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:
-    """As many steps as asked for, and one more to close up."""
+    """Add the number of steps asked for, and allow one more to close up."""
     quantity, title = WAYS.get(goal.direction, WAYS["forward"])
     stepping = any(word in phrase for phrase in goal.words for word in ("step", "stride"))
     if not stepping or not {"landings", quantity} <= builder.quantities.keys():
@@ -264,7 +264,7 @@ def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:
 
 
 def _step_so_often(builder: CriteriaBuilder, goal: Goal, rate: float) -> None:
-    """As many steps a second as asked for."""
+    """Add the number of steps a second asked for."""
     stepping = any(word in phrase for phrase in goal.words for word in ("step", "stride"))
     if not stepping or "landings" not in builder.quantities:
         builder.cannot.append(f"do so {rate:g} times a second")
@@ -305,13 +305,13 @@ def _count_events(
 
 
 def _seconds(builder: CriteriaBuilder) -> float:
-    """How long the part of the episode is that is being built."""
+    """Return how long the part of the episode is that is being built."""
     first, last = builder.window
     return (last - first) * builder.model.horizon * builder.model.spec.dt
 
 
 def _rate(title: str, kind: str, quantity: str, wanted: float, tolerance: float | None) -> Row:
-    """At least this fast; with a tolerance, as fast as this."""
+    """Return a row for at least this rate; with a tolerance, for this rate."""
     if tolerance is None:
         return Row(title, "mean", quantity, wanted)
     return Limit(
@@ -874,7 +874,7 @@ _MOTIONS: Mapping[str, Rule] = {
     "planted": _add_planted_feet,
     "powerful": _add_power,
     "repeatedly": _add_repetition,
-    "never_falls": _never_falls,
+    "never_falls": _forbid_falls,
     "high": _high,
     "in_place": _add_in_place,
     "straight": _add_straight_line,

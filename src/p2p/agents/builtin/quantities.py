@@ -71,7 +71,7 @@ class Quantity:
     """The quantity through which a policy notices it, where it does not observe it itself."""
 
     def judge_code(self, columns: Collection[str]) -> str | None:
-        """For a judge that has these columns; None: it cannot be measured there."""
+        """Return the code for a judge with these columns, or None if it cannot be measured."""
 
         def trajectory_column(name: str) -> str | None:
             return f'trajectory["{name}"]' if name in columns else None
@@ -81,7 +81,7 @@ class Quantity:
         )
 
     def reward_code(self, *, side_info: bool = False) -> str | None:
-        """None: no reward can see it."""
+        """Return the code for a reward, or None if no reward can read it."""
 
         def argument(name: str) -> str | None:
             if name in QUANTITIES and not side_info:
@@ -107,7 +107,7 @@ def _fill_template(template: str | None, source: Callable[[str], str | None]) ->
 
 @cache
 def quantities_of(env_id: str) -> Mapping[str, Quantity]:
-    """Every quantity of this environment, by key."""
+    """Return the quantities of this environment by key."""
     model = morphology_of(env_id)
     tables = (_travel, _posture, _rotation, _poles, _targets, _limbs, _effort, _gaits)
     return {quantity.key: quantity for table in tables for quantity in table(model)}
@@ -131,7 +131,7 @@ def _observation_code(model: Morphology, source: str) -> str | None:
 
 
 def _columns(indices: Sequence[int]) -> str:
-    """As an index: a slice where they are in a row, which on a GPU copies nothing."""
+    """Return columns as an index: a slice if contiguous, which on a GPU copies nothing."""
     first, last = indices[0], indices[-1] + 1
     return f"{first}:{last}" if list(indices) == list(range(first, last)) else str(list(indices))
 
@@ -192,7 +192,7 @@ def _velocity(model: Morphology, axis: int) -> Code | None:
 
 
 def _free_velocity(model: Morphology, axis: int) -> Code:
-    """Of a free root along an axis of the world, which the policy may see in its own frame only."""
+    """Return a free root's velocity along a world axis, which a policy may see in its own frame."""
     assert model.free is not None
     assert model.root is not None
     code = _state(model, "qvel", model.free.qvel_address + axis)
@@ -256,7 +256,7 @@ def _drift(model: Morphology) -> Quantity:
 
 
 def _stray(model: Morphology, axis: int, key: str, words: str) -> Quantity:
-    """How far it is from its line; the line is through the origin for a reward."""
+    """Return how far it is from its line; the line is through the origin for a reward."""
     assert model.root is not None
     name = ("x_position", "y_position")[axis]
     place = f"[..., {model.root.id}, {axis}]"
@@ -311,7 +311,7 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
 
 
 def _ground(model: Morphology) -> Iterator[Quantity]:
-    """What touches the ground besides what carries it, and how deep it is in the ground."""
+    """Yield what touches the ground besides what carries it, and how deep it is in the ground."""
     if model.starts_lying or "ground_contact" not in model.spec.quantities:
         return
     assert model.root is not None
@@ -347,7 +347,7 @@ def _lean_quantities(model: Morphology) -> Mapping[str, Code]:
 
 
 def _nose(model: Morphology) -> Code | None:
-    """How far the front end of one that is longer than high points up, -pi/2 to pi/2."""
+    """Return how far the front end of one that is longer than high points up, -pi/2 to pi/2."""
     hinge = model.root_axis("hinge", 1)
     if not model.is_long or not (model.free or hinge):
         return None
@@ -359,7 +359,7 @@ def _nose(model: Morphology) -> Code | None:
 
 
 def _height(model: Morphology) -> Code:
-    """Of the root over the ground."""
+    """Return the height of the root over the ground."""
     assert model.root is not None
     joint = model.height_joint
     assert joint is not None
@@ -370,7 +370,7 @@ def _height(model: Morphology) -> Code:
 
 
 def _tilt(model: Morphology) -> Code | None:
-    """How far the root's own upward axis leans from the vertical, 0 to pi."""
+    """Return how far the root's own upward axis leans from the vertical, 0 to pi."""
     if model.free:
         if model.up == (0.0, 0.0, 1.0):  # by half the angle: near 1 a cosine is blind in float32
             half = "np.arcsin(np.clip(np.hypot({1}, {2}), 0.0, 1.0))"
@@ -393,7 +393,7 @@ def _wave(model: Morphology, function: str, address: int) -> Code:
 
 
 def _axis_height(model: Morphology, axis: int) -> Code:
-    """How far one of a free root's own axes points up, -1 to 1."""
+    """Return how far one of a free root's own axes points up, -1 to 1."""
     assert model.root is not None
     code = _formula(f"({_VERTICAL[axis]})", *_orientation(model))
     seen = _observation_code(model, f"xmat[{model.root.id}, {6 + axis}]")
@@ -463,7 +463,7 @@ def _yaw_rate(model: Morphology) -> Code:
 
 
 def _angle_per_step(model: Morphology, address: int) -> Code:
-    """How fast a hinge turns, by how far it came within a step.
+    """Return how fast a hinge turns, by how far it came within a step.
 
     An agent that trembles in time with the steps has the same speed at the end of each, and gets
     nowhere; by speeds it would have flipped over.
@@ -510,7 +510,7 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
 
 
 def _phase(pole: JointEntry) -> float:
-    """How far a pole is from upright in its resting pose, in the sense of its joint."""
+    """Return how far a pole is from upright in its resting pose, in the sense of its joint."""
     aside = float(np.cross(pole.axis or (0.0, 1.0, 0.0), pole.lever)[2])
     angle = float(np.arctan2(-aside, pole.lever[2])) if any(pole.lever) else 0.0
     return 0.0 if abs(angle) < 1e-6 else angle - pole.rest[0]
@@ -553,7 +553,7 @@ def _targets(model: Morphology) -> Iterator[Quantity]:
 
 
 def _gap(model: Morphology, a: BodyEntry, b: BodyEntry, axis: int) -> str | None:
-    """How far one is from the other along an axis, up to its sign, as observed."""
+    """Return how far one is from the other along an axis, up to its sign, as observed."""
     first, second = f"xpos[{a.id}, {axis}]", f"xpos[{b.id}, {axis}]"
     one, other = _observation_code(model, first), _observation_code(model, second)
     return (

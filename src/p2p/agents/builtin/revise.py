@@ -157,7 +157,7 @@ class RevisionCase:
         return value if isinstance(value, int | float) else float("nan")
 
     def failures(self, rule: str) -> int:
-        """How often a change by this rule did not help."""
+        """Return how often a change by this rule did not help."""
         gains = (self.gain(past) for past in self.past.values() if past.rule == rule)
         return sum(gain is not None and gain <= WORSE for gain in gains)
 
@@ -363,7 +363,7 @@ class Candidate(NamedTuple):
 
 def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
     """The best proposal that is left after so many that would not do."""
-    case = _case(request)
+    case = _make_case(request)
     followed = follow(request.remarks, case.recipe)
     plans = _plans(case, followed, varied_only=refusals >= _SURE)
     skipped = refusals - _SURE if refusals >= _SURE else refusals
@@ -386,8 +386,8 @@ def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
     )
 
 
-def _case(request: ReviseRequest) -> RevisionCase:
-    """Of this iteration, or of the best one if this one is worse or cannot be had."""
+def _make_case(request: ReviseRequest) -> RevisionCase:
+    """Return the case of this iteration, or of the best one if that is better."""
     past = {each.iteration: each for each in request.history}
     best, iteration, code = request.best_iteration, request.iteration, request.reward_code
     if request.score is not None:
@@ -416,7 +416,7 @@ def _case(request: ReviseRequest) -> RevisionCase:
 def _plans(
     case: RevisionCase, followed: Followed, *, varied_only: bool
 ) -> Iterator[tuple[str, Plan]]:
-    """All that could be done, each with its rule, in the order in which to try it.
+    """Yield all possible plans with their rules, in the order to try them.
 
     Rules that have not helped so far come later, those that have failed most last.
     """
@@ -536,7 +536,7 @@ def _diagnosis(case: RevisionCase) -> str:
 
 
 def _lesson(case: RevisionCase) -> str:
-    """What the change that led here did, against the iteration it was made to."""
+    """Return what the change that led here did, against the iteration it was made to."""
     here = case.past.get(case.request.iteration)
     gain = case.gain(here) if here else None
     if here is None or here.score is None or gain is None or not here.changes:

@@ -96,7 +96,7 @@ class Recipe(Record):
     """Whether the observation ends with the share of the episode that has passed."""
 
     def line(self) -> str:
-        """As it stands in the source."""
+        """Return the source line."""
         return MARK + json.dumps(self.model_dump(mode="json", exclude_defaults=True))
 
     def with_terms(self, terms: Sequence[Term]) -> Recipe:
@@ -163,7 +163,7 @@ def recipe_for(request: RewardRequest) -> Recipe:
 
 
 def _is_all_out(request: RewardRequest) -> bool:
-    """Whether the prompt asks for as much speed as there is, so that no speed is enough."""
+    """Return whether the prompt asks for as much speed as there is, so that no speed is enough."""
     goals = morphology_of(request.env_id).parse(request.prompt).goals
     words = " ".join(word for goal in goals if goal.speed == "fast" for word in goal.words)
     return bool({"possible", "can", "fastest", "top", "full"} & {*words.split()})
@@ -445,7 +445,7 @@ def _shape(
 def _bounded_shape(
     threshold: float, measure: Measure, quantity: Quantity
 ) -> tuple[Shape, dict[str, float]]:
-    """For a share of time on one side of a bound, and for swings beyond one."""
+    """Return the shape for a share of time beyond a bound, and for swings beyond one."""
     low, high = measure.low or 0.0, measure.high
     if quantity.stretch is not None:
         edge = low if high is None else high
@@ -461,7 +461,7 @@ def _bounded_shape(
 
 
 def _stretched_shape(edge: float, stretch: float, *, up: bool) -> tuple[Shape, dict[str, float]]:
-    """For a limb's height over the root, which may have either sign: a little beyond the edge."""
+    """Return the shape for a limb's height over the root, which may have either sign."""
     beyond = 0.1 * stretch if up else -0.1 * stretch
     return "over" if up else "under", {"target": edge + beyond, "scale": stretch}
 
@@ -469,7 +469,7 @@ def _stretched_shape(edge: float, stretch: float, *, up: bool) -> tuple[Shape, d
 def _growing_shape(
     threshold: float, measure: Measure, quantity: Quantity
 ) -> tuple[Shape, dict[str, float]]:
-    """For what must be at least so much."""
+    """Return the shape for a quantity that must be at least a bound."""
     if measure.stat == "turns":
         return "more", {"target": quantity.turning or 4.0, "cap": 1.5}
     if quantity.enough is not None:

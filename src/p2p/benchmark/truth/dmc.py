@@ -61,11 +61,11 @@ class State:
         return float(self.data.body(body).xmat[8])
 
     def velocity(self, body: str) -> Floats:
-        """Of the mass of a body and all that it carries, in the world."""
+        """Return the velocity of the mass of a body and its descendants, in the world."""
         return np.array(self.data.subtree_linvel[self.data.body(body).id])
 
     def gap(self, geom: str, other: str) -> float:
-        """Between the middles of two shapes."""
+        """Return the distance between the middles of two shapes."""
         return float(np.linalg.norm(self.data.geom(geom).xpos - self.data.geom(other).xpos))
 
     def radii(self, *geoms: str) -> float:

@@ -87,7 +87,7 @@ class Episode:
         return self.foot_heights[:, self.feet.index(name)]
 
     def share(self, mask: Mask) -> float:
-        """For which share of the whole time this holds, step by step."""
+        """Return the share of the whole time in which this holds."""
         return float(np.count_nonzero(mask[1:])) / self.horizon
 
     def speed(self, along: Floats, while_: Mask | None = None) -> float:
@@ -133,7 +133,7 @@ class Truth:
     """Which side of its threshold passes."""
 
     def passes(self, value: float, threshold: float) -> bool:
-        """Whether a value is on the right side."""
+        """Return whether a value is on the right side."""
         return bool(value >= threshold if self.better == "at_least" else value <= threshold)
 
     def compute_attainment(self, value: float, threshold: float) -> float:

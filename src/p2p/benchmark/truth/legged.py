@@ -130,7 +130,7 @@ def follow(model: mujoco.MjModel, qpos: Floats, dt: float, horizon: int) -> Legg
 
 
 def gap(model: mujoco.MjModel, data: mujoco.MjData, ground: Sequence[int], part: int) -> float:
-    """How far a geom is from those of the ground, at most a metre."""
+    """Return how far a geom is from those of the ground, at most a metre."""
     gaps = (float(mujoco.mj_geomDistance(model, data, g, part, 1.0, None)) for g in ground)
     return min(gaps, default=1.0)
 

@@ -272,7 +272,7 @@ def _count_flights(aloft: Sequence[bool], least: int) -> int:
 
 
 def _at_stops(robot: PosedModel, qpos: Floats) -> float:
-    """Where joints move at all: one that stands may lean on its stops."""
+    """Return where joints move at all: one that stands may lean on its stops."""
     m, shares = robot.model, []
     for joint in robot.driven:
         values = qpos[1:, int(m.jnt_qposadr[joint])]
@@ -346,7 +346,7 @@ TURNS_SLOWLY, AWAY_M = 0.1, 1.0
 
 
 def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
-    """What a person would object to in these episodes, unless the prompt asks for it."""
+    """Return what a person would object to in these episodes, unless the prompt asks for it."""
     text = prompt.lower()
 
     def mean(name: str) -> float:
@@ -394,7 +394,7 @@ def _task(text: str, mean: Callable[[str], float]) -> Iterator[str]:
 
 
 def _travel(text: str, ahead: float, aside: float) -> tuple[str, ...]:
-    """Where it got to, against the words of one simple motion; nothing for a sequence."""
+    """Return where it got to, against the words of one simple motion; nothing for a sequence."""
     if re.search(_SEVERAL, text) or not re.search(_GOING, text) or re.search(_STAYING, text):
         return ()
     directions = (way for words, way in _DIRECTIONS.items() if re.search(rf"\b({words})\b", text))

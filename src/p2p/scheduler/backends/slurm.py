@@ -261,7 +261,7 @@ class SLURMBackend(Backend):
             await asyncio.to_thread(forget_released, self.base)
 
     async def check(self) -> str:
-        """Which Slurm it is, and what the partition has."""
+        """Return the version of Slurm and the partition's resources."""
         partition = [f"--partition={self.node.partition}"] if self.node.partition else []
         with self.errors():
             await asyncio.to_thread(self.base.mkdir, mode=0o700, parents=True, exist_ok=True)

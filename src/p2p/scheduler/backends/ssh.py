@@ -338,7 +338,7 @@ class SSHBackend(Backend):
         )
 
     def _explain_failure(self, complaint: str) -> BackendError:
-        """Why ssh did not get through, and what to do."""
+        """Return why ssh did not get through, and what to do."""
         lines = complaint.splitlines()
         last = lines[-1].strip() if lines else "it said nothing"
         if "ost key" in complaint or "HOST IDENTIFICATION" in complaint:

@@ -162,7 +162,7 @@ def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
 def read_policy_metadata(engine: str, version: str, env: EngineEnv) -> PolicyMetadata:
     """Everything that whoever runs a policy on a robot has to know."""
     joints, observed, actions = env.joint_drives(), env.observation_terms, env.action_terms
-    commands = [name for name in env.reported() if name.startswith(COMMAND)]
+    commands = [name for name in env.report_state() if name.startswith(COMMAND)]
     return PolicyMetadata(
         env_id=env.env_id,
         engine=engine,
@@ -246,7 +246,7 @@ def _find_offset(
 def _find_action(
     entry: ObservationEntry, samples: Samples, actions: NDArray[np.float64]
 ) -> ObservationEntry:
-    """What the policy did in the step that led here, where it observes that."""
+    """Return what the policy did in the step that led here, where it observes that."""
     if entry.source is not None:
         return entry
     gaps = np.abs(samples.observations[:, entry.index, None] - actions).max(axis=0)
@@ -258,7 +258,7 @@ def _find_action(
 def _name_entries(
     layout: Sequence[ObservationEntry], terms: Sequence[EngineTerm]
 ) -> list[ObservationEntry]:
-    """What experiments found, and the engine's own name for it."""
+    """Return what experiments found, and the engine's own name for it."""
     labels = [(term, part) for term in terms for part in term.parts]
     entries = []
     for entry, (term, part) in zip(layout, labels, strict=True):

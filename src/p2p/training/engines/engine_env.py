@@ -93,7 +93,7 @@ class EngineAdapter(Protocol):
         """The environments; ConfigurationError for an id or a setting that there is not."""
 
     def environments(self) -> list[dict[str, Any]]:
-        """Every id as `EngineEnvironment`, read off the engine's configurations."""
+        """Return every `EngineEnvironment`, read from the engine's configurations."""
 
     def preset(self, env_id: str) -> dict[str, Any]:
         """The engine's own training configuration as fields of TrainConfig."""
@@ -219,7 +219,7 @@ class EngineEnv(ABC):
 
     @abstractmethod
     def advance(self, action: torch.Tensor) -> Reached:
-        """One step of every row, without any auto-reset."""
+        """Step every row without any auto-reset."""
 
     @abstractmethod
     def field(self, name: str) -> torch.Tensor | None:
@@ -236,7 +236,7 @@ class EngineEnv(ABC):
         """The joints of the robots, in the engine's order."""
         return []
 
-    def reported(self) -> dict[str, torch.Tensor]:
+    def report_state(self) -> dict[str, torch.Tensor]:
         """Return what the engine reports of the new states for `info`: (N, ...) each."""
         return {}
 
@@ -316,11 +316,11 @@ class EngineEnv(ABC):
         return groups
 
     def tensor_info(self) -> dict[str, torch.Tensor]:
-        """What `info` holds of the present states, where they lie; they may be live views.
+        """Return what `info` holds of the present states, where they lie; they may be live views.
 
         Raises LookupError where a quantity follows from a field that the engine does not have.
         """
-        info = self.reported() | measure(self.robot, self._meter.names, self.field_tensor)
+        info = self.report_state() | measure(self.robot, self._meter.names, self.field_tensor)
         return info | {f"{DATA}.{name}": self.field_tensor(name) for name in self.read_fields}
 
     def field_tensor(self, name: str) -> torch.Tensor:
@@ -358,8 +358,8 @@ class EngineEnv(ABC):
         return _numpy(groups["actor"])
 
     def batch_info(self) -> Mapping[str, Array]:
-        """What `info` holds of the states just reached."""
-        reported = {name: _numpy(value) for name, value in self.reported().items()}
+        """Return what `info` holds of the states just reached."""
+        reported = {name: _numpy(value) for name, value in self.report_state().items()}
         return self._meter.info(reported, self.batch_field)
 
     def batch_field(self, name: str) -> Array:

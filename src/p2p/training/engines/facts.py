@@ -247,7 +247,7 @@ def read_facts(
 
     def keep(folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with files.locked(target.parent / f".{env_id}.lock"):
+        with files.hold_lock(target.parent / f".{env_id}.lock"):
             if not target.exists():
                 partial = target.with_name(f".{env_id}.partial")
                 shutil.rmtree(partial, ignore_errors=True)

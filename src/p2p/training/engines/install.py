@@ -75,7 +75,7 @@ def _python_version(python: str | Path) -> str:
 
 
 def package_versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
-    """Which of these packages an interpreter has, and in which version."""
+    """Return the versions of those of these packages that an interpreter has."""
     names = [package_name(requirement) for requirement in requirements]
     answer = subprocess.run(
         [python, "-I", "-c", _VERSIONS, *names],
@@ -110,7 +110,7 @@ def install(
     home = (folder or engine_folder(name)).absolute()
     venv = home / "venv" / "bin" / "python"
     home.mkdir(parents=True, exist_ok=True)
-    with files.locked(home / ".lock", patience_s=1.0):
+    with files.hold_lock(home / ".lock", patience_s=1.0):
         known = find_installed(name, home)
         if known is None or python is not None:
             base = find_python(engine, python)

@@ -95,7 +95,7 @@ def unending_direct(env_id: str) -> type[UnendingDirectEnv]:
 
 
 def shape_problem(cfg: DirectRLEnvCfg) -> str:
-    """What a task needs whose observations or actions are no vectors; empty: they are."""
+    """Return what a task needs whose observations or actions are no vectors; empty: they are."""
     for what in ("observation", "action"):
         space = spec_to_gym_space(getattr(cfg, f"{what}_space"))
         if not isinstance(space, gym.spaces.Box):
@@ -336,7 +336,7 @@ class IsaacLabEnv(EngineEnv):
             values = values + self.simulation.field("qfrc_applied")[: self.num_envs, self._driven]
         return values
 
-    def reported(self) -> dict[str, torch.Tensor]:
+    def report_state(self) -> dict[str, torch.Tensor]:
         if self.simulation.is_direct:
             return {}
         manager = self.env.command_manager
@@ -486,7 +486,7 @@ def configuration(env_id: str) -> ManagerBasedRLEnvCfg | DirectRLEnvCfg:
 
 
 def missing(cfg: Any) -> str:
-    """What a task needs that there never is here; empty: nothing."""
+    """Return what a task needs that there never is here; empty: nothing."""
     if not isinstance(cfg, ManagerBasedRLEnvCfg | DirectRLEnvCfg):
         return "a trainer for several agents in one environment"
     physics = getattr(cfg.sim, "physics", None)
@@ -509,7 +509,7 @@ def downloads(cfg: Any) -> str:
 
 
 def asset_paths(node: Any, seen: set[int]) -> Iterator[str]:
-    """Every file that a configuration names."""
+    """Return every file that a configuration names."""
     if id(node) in seen or inspect.isroutine(node) or isinstance(node, type):
         return
     seen.add(id(node))

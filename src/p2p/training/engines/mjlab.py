@@ -193,7 +193,7 @@ class MjlabEnv(EngineEnv):
         values: torch.Tensor = getattr(self.env.sim.data, name)[:]
         return values
 
-    def reported(self) -> dict[str, torch.Tensor]:
+    def report_state(self) -> dict[str, torch.Tensor]:
         manager = self.env.command_manager
         return {f"command_{name}": manager.get_command(name) for name in manager.active_terms}
 

@@ -151,7 +151,7 @@ class EngineEnvironment(Record):
 
 
 def is_engine(name: str) -> bool:
-    """Whether this simulator runs in an environment of its own."""
+    """Return whether this simulator runs in an environment of its own."""
     return name in ENGINES
 
 

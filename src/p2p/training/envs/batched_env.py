@@ -72,7 +72,7 @@ class BatchedEnv(Protocol):
         """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended."""
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """What a trajectory keeps of the states just reached, before any auto-reset."""
+        """Return what a trajectory keeps of the states just reached, before any auto-reset."""
 
     def state_dict(self) -> dict[str, Array]:
         """Everything needed to continue exactly from here, as arrays."""
@@ -199,7 +199,7 @@ class ReachedStates:
         return self._ended[i] if i in self._ended else self._rows[i]
 
     def field(self, name: str) -> Array:
-        """One MjData field of all rows, (N, ...), read-only and never written again."""
+        """Return one MjData field of all rows, (N, ...), read-only and never written again."""
         if name not in self._fields:
             array = self._collect(name)
             for i, final in self._ended.items():

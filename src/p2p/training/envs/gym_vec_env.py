@@ -114,7 +114,7 @@ class GymVecEnv:
         return self._mujoco().row_side_info(i)
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """None of them if this is not MuJoCo."""
+        """Return the fields of a trajectory; empty if this is not MuJoCo."""
         return {} if self._reached is None else self._reached.trajectory_fields()
 
     def state_dict(self) -> dict[str, Array]:

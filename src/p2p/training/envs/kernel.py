@@ -68,14 +68,14 @@ class Kernel:
         }
 
     def control(self, action: Array) -> Array:
-        """What actuators are given for these actions, (N, nu)."""
+        """Return what actuators are given for these actions, (N, nu)."""
         return action
 
     def begin(self, ids: Sequence[int]) -> None:
         """These rows have begun a new episode."""
 
     def landmark(self) -> F64:
-        """What a transition compares before and after, of the present state: a new array."""
+        """Return what a transition compares before and after, of the present state: a new array."""
         return self.before
 
     def observe(self) -> F64:

@@ -55,7 +55,7 @@ class Locomotion(Kernel):
         return None
 
     def reset_info(self) -> dict[str, Array]:
-        """What the state tells, for all rows."""
+        """Return what the state tells, for all rows."""
         return {name: POSITIONS[name](self) for name in self.positions}
 
     def landmark(self) -> F64:
@@ -358,7 +358,7 @@ def norm(vectors: F64) -> F64:
 
 
 def inside(values: F64, low: F64, high: F64) -> Bools:
-    """Whether every value of a row lies strictly between its bounds; NaN does not."""
+    """Return whether every value of a row lies strictly between its bounds; NaN does not."""
     within: Bools = np.logical_and.reduce((low < values) & (values < high), axis=1)
     return within
 

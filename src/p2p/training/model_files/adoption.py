@@ -79,7 +79,7 @@ def adopt(path: str | Path) -> str:
 
 
 def _digest_of_reading(main: Path, toml: Path, root: Path, readable: Sequence[Path]) -> str:
-    """Of all that decides what is made of a model, but for the content of the files it names."""
+    """Return a digest of the inputs of a model's reading, without the files that it names."""
     package = Path(__file__).parents[1]
     code = (package / "model_files", package / "specs", package / "envs")
     total = hashlib.sha256(f"{version('mujoco')}\0{main.name}\0".encode())
@@ -229,7 +229,7 @@ def _keep(left: Path, names: list[str], kept: Path) -> str:
     env_id = f"{PREFIX}{record.name}-{digest(kept)}"
     target = folder_of(env_id)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with files.locked(target.parent / f".{target.name}.lock"):
+    with files.hold_lock(target.parent / f".{target.name}.lock"):
         if not _is_same(kept, target):
             partial = target.with_name(f".{target.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)

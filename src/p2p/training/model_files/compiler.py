@@ -231,7 +231,7 @@ def free_base(spec: mujoco.MjSpec, main: Path, options: RobotOptions) -> bool:
 
 
 def count_limbs(body: mujoco.MjsBody) -> int:
-    """How many joints move something against this body and what is fixed to it."""
+    """Return how many joints move something against this body and what is fixed to it."""
     return sum(1 if child.joints else count_limbs(child) for child in body.bodies)
 
 
@@ -296,7 +296,7 @@ def remove_joints(spec: mujoco.MjSpec, names: Iterable[str]) -> None:
 
 
 def needs_floor(model: mujoco.MjModel) -> bool:
-    """Whether it would fall for ever: it can fall, and there is neither floor nor water."""
+    """Return whether it would fall for ever: it can fall, and there is neither floor nor water."""
     robot = Robot(model, np.array(model.qpos0), STEP_SECONDS)
     terrain = (model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD).any()
     return robot.falls and robot.ground is None and not floats(model) and not terrain

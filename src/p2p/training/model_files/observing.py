@@ -137,7 +137,7 @@ def read_policy_metadata(env: ModelEnv, spec: EnvSpec) -> PolicyMetadata:
 
 
 def termination(record: RobotModel) -> str:
-    """In words: what ends an episode."""
+    """Describe what ends an episode."""
     rules = []
     low, high = record.ends.height or (None, None)
     if low is not None:

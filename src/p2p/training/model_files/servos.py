@@ -83,7 +83,7 @@ def _servo(
 
 
 def _is_wheel(model: mujoco.MjModel, data: mujoco.MjData, joint: int) -> bool:
-    """Whether it turns without end, moves no other joint, and is balanced about its axis."""
+    """Return whether it turns without end, moves no other joint, and is balanced about its axis."""
     if model.jnt_limited[joint] or model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
         return False
     body = int(model.jnt_bodyid[joint])

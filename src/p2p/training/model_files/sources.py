@@ -216,7 +216,7 @@ def _plain(value: str, file: Path) -> str:
 
 
 def _normal(path: Path) -> Path | None:
-    """Without `..`; None where it leads out of the folder."""
+    """Normalise a path without `..`; None if it leads out of the folder."""
     parts: list[str] = []
     for part in path.parts:
         if part == ".." and not parts:

@@ -93,7 +93,7 @@ def turn(qpos: Vector, free: int, angle: float) -> None:
 
 
 def within_ranges(model: mujoco.MjModel, qpos: Vector) -> Vector:
-    """With every limited joint inside its range."""
+    """Return the pose with every limited joint inside its range."""
     qpos = qpos.copy()
     single = tuple(map(int, (mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE)))
     for joint in range(model.njnt):
@@ -104,7 +104,7 @@ def within_ranges(model: mujoco.MjModel, qpos: Vector) -> Vector:
 
 
 def free_address(model: mujoco.MjModel, root: int | None) -> int | None:
-    """Where qpos holds the robot's free joint."""
+    """Return where qpos holds the robot's free joint."""
     if root is None:
         return None
     joint = int(model.body_jntadr[root])
@@ -113,7 +113,7 @@ def free_address(model: mujoco.MjModel, root: int | None) -> int | None:
 
 
 def height_address(model: mujoco.MjModel, root: int | None) -> int | None:
-    """Where qpos holds the height of the body that carries the robot."""
+    """Return where qpos holds the height of the body that carries the robot."""
     if root is None:
         return None
     if (free := free_address(model, root)) is not None:
@@ -138,7 +138,7 @@ def _standing(model: mujoco.MjModel, qpos: Vector) -> tuple[Robot, int] | None:
 
 
 def floats(model: mujoco.MjModel) -> bool:
-    """Whether it needs no floor: it has no weight, or swims."""
+    """Return whether it needs no floor: it has no weight, or swims."""
     weightless = bool(model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY)
     return weightless or not model.opt.gravity.any() or bool(model.opt.density >= THICK_FLUID)
 
@@ -168,7 +168,7 @@ def place_on_ground(model: mujoco.MjModel, qpos: Vector) -> Vector:
 
 
 def balance(model: mujoco.MjModel, qpos: Vector) -> Vector:
-    """With each foot below the beginning of its limb, by the smallest change of joints.
+    """Return the pose with each foot below its limb's start, by the smallest joint changes.
 
     Only where the model's own pose breaks the ranges of its joints: nobody meant it to stand so.
     """
@@ -233,7 +233,7 @@ def drop(model: mujoco.MjModel, qpos: Vector, ctrl: Vector) -> Vector | None:
 
 
 def level_addresses(model: mujoco.MjModel, root: int) -> list[int]:
-    """Where qpos holds x and y of the robot."""
+    """Return where qpos holds x and y of the robot."""
     if (free := free_address(model, root)) is not None:
         return [free, free + 1]
     first, slide = int(model.body_jntadr[root]), int(mujoco.mjtJoint.mjJNT_SLIDE)
@@ -243,7 +243,7 @@ def level_addresses(model: mujoco.MjModel, root: int) -> list[int]:
 
 
 def is_servo(model: mujoco.MjModel, actuator: int) -> bool:
-    """Whether its control is a position to go to."""
+    """Return whether its control is a position to go to."""
     gain, bias = model.actuator_gainprm[actuator, 0], model.actuator_biasprm[actuator, 1]
     return bool(bias) and float(bias) == -float(gain)
 

@@ -25,12 +25,12 @@ def is_model_file(env_id: str) -> bool:
 
 
 def is_model(env_id: str) -> bool:
-    """Whether this is the id of a model that was taken in."""
+    """Return whether this is the id of a model that was taken in."""
     return env_id.startswith(PREFIX)
 
 
 def digest(folder: Path) -> str:
-    """Of a model's record and files, with their paths."""
+    """Return the digest of a model's record and files, with their paths."""
     parts = sorted(p for p in (folder / "source").rglob("*") if p.is_file())
     total = hashlib.sha256()
     for path in (folder / "record.json", *parts):
@@ -74,7 +74,7 @@ def find_copy(folder: Path, env_id: str) -> Path | None:
 
 
 def register(env_id: str) -> None:
-    """Let `gym.make` know this model; ConfigurationError where it is not there."""
+    """Register this model with `gym.make`; raises ConfigurationError if it is missing."""
     import gymnasium as gym
 
     if env_id in gym.registry:

@@ -71,7 +71,7 @@ def save_compiled(folder: Path, model: Any) -> dict[str, Any]:
 
 
 def read_options(path: Path) -> RobotOptions:
-    """What the TOML beside a model says; nothing where there is none."""
+    """Return what the TOML beside a model says; nothing where there is none."""
     from p2p.validation import describe_errors
 
     try:

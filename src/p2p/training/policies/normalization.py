@@ -71,7 +71,7 @@ class ObservationNormalizer:
         self._clip = clip
 
     def update(self, obs: NDArray[np.float64]) -> None:
-        """Let these rows count; does nothing when normalisation is off."""
+        """Update the statistics with these rows; does nothing when normalisation is off."""
         if self.enabled:
             self.statistics.update(obs)
 

@@ -135,7 +135,7 @@ def _layers(policy: Policy) -> list[str]:
 
 
 def _constants(policy: Policy) -> dict[str, NDArray[np.float32]]:
-    """What observations are normalised with, and the bounds of actions."""
+    """Return what observations are normalised with, and the bounds of actions."""
     clip = policy.obs_clip if policy.normalize_obs else np.inf
     std = np.sqrt(policy.obs_var + policy.obs_epsilon) if policy.normalize_obs else policy.obs_var
     return {

@@ -38,7 +38,7 @@ def save_sb3_zip(
 
 
 def folding_is_exact(policy: Policy, evaluated: NDArray[np.floating[Any]]) -> bool:
-    """Whether the folded network acts as the policy does on these observations.
+    """Return whether the folded network acts as the policy does on these observations.
 
     It does not where clipping was active, or where the layers would have to subtract large numbers
     in float32.
@@ -132,7 +132,7 @@ def ppo_settings(config: TrainConfig) -> dict[str, Any]:
 
 
 def policy_kwargs(config: TrainConfig) -> dict[str, Any]:
-    """What SB3's MlpPolicy is built with for this configuration."""
+    """Return what SB3's MlpPolicy is built with for this configuration."""
     return {
         **network_kwargs(config),
         "ortho_init": config.ortho_init,

@@ -332,7 +332,7 @@ def _agrees(column: int, clip: OpenRange, index: int, real: Samples) -> bool:
 def read_layout(
     made_up: Samples | None, real: Samples, library: StateLibrary
 ) -> tuple[ObservationEntry, ...]:
-    """Every entry of the observation, in order."""
+    """Return every entry of the observation, in order."""
     entries = []
     for index in range(real.observations.shape[1]):
         explanation = match(made_up or real, index)

@@ -383,7 +383,7 @@ class Robot:
         return np.asarray(masses / masses.sum())
 
     def body_name(self, body: int) -> str:
-        """Its name; where the model gives none, that of its first shape."""
+        """Return a body's name, or else that of its first shape."""
         model = self.model
         if name := model.body(body).name:
             return str(name)
@@ -596,7 +596,7 @@ def measure(robot: Robot, names: Iterable[str], field: Callable[[str], Any]) -> 
 
 
 def of_state(robot: Robot, data: mujoco.MjData) -> dict[str, Array]:
-    """All quantities of one state."""
+    """Return all quantities of one state."""
     return compute(robot, names_of(robot), lambda name: np.asarray(getattr(data, name)))
 
 
@@ -611,7 +611,7 @@ class Meter:
         """The MjData fields to keep of a state, to measure it by."""
 
     def info(self, reported: dict[str, Array], field: Field) -> Mapping[str, Array]:
-        """What a step reported and its quantities; what the environment reports comes first.
+        """Return what a step reported and its quantities; what the environment reports comes first.
 
         Fields are kept as they are now, which must not change any more.
         """
@@ -647,7 +647,7 @@ class MeasuredInfo(Mapping[str, "Array"]):
 
     @classmethod
     def join(cls, infos: Sequence[MeasuredInfo]) -> MeasuredInfo:
-        """Of all rows of steps of the same environments."""
+        """Join the info of several steps of the same environments."""
         reported = _concatenate([info.reported for info in infos])
         return cls(infos[0].meter, reported, _concatenate([info.fields for info in infos]))
 

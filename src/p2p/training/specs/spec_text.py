@@ -91,7 +91,7 @@ def direction(vector: Sequence[float], *, share: float = 0.3) -> str:
 
 
 def turn(axis: Sequence[float]) -> str:
-    """What a positive rotation about a world axis does, by the right-hand rule."""
+    """Return what a positive rotation about a world axis does, by the right-hand rule."""
     name = direction(axis, share=0.05)
     if name in _TURNS:
         return f"about {name} ({_TURNS[name]})"
@@ -107,7 +107,7 @@ def interval(bounds: OpenRange) -> str:
 
 
 def termination_text(name: str, switch: bool | None, ranges: Mapping[str, OpenRange]) -> str:
-    """What ends an episode before its horizon."""
+    """Return what ends an episode before its horizon."""
     if name in TERMINATION_RULES:
         return TERMINATION_RULES[name]
     if switch is None:
@@ -134,7 +134,7 @@ def body_words(body: BodyEntry, bodies: Sequence[BodyEntry], geoms: Sequence[Geo
 def summary(
     name: str, joints: Sequence[JointEntry], bodies: Sequence[BodyEntry], actions: int
 ) -> str:
-    """One line about the robot."""
+    """Return one line about the robot."""
     freedom = sum(joint.qvel_size for joint in joints)
     mass = sum(body.mass for body in bodies)
     return (
@@ -158,7 +158,7 @@ def _clip(entry: ObservationEntry) -> str:
 
 
 def observation_table(spec: EnvSpec) -> str:
-    """One line for each index: name, source, unit, meaning."""
+    """Return one line for each index: name, source, unit, meaning."""
     lines = [
         f"Observation of {spec.env_id}: {spec.obs_dim} numbers, written obs[..., i]",
         "index | name | source | unit | meaning",
@@ -198,7 +198,7 @@ def action_table(spec: EnvSpec) -> str:
 
 
 def joint_semantics(spec: EnvSpec) -> str:
-    """One line for each joint: type, axis and a point on it, range, sign."""
+    """Return one line for each joint: type, axis and a point on it, range, sign."""
     lines = [f"Joints of {spec.env_id} (world coordinates, in the start pose"]
     lines[0] += (
         "; springs in N m/rad, damping in N m s/rad, armature in kg m^2, slides in N, m, kg)"
@@ -229,14 +229,14 @@ def _strength(joint: JointEntry, actions: Sequence[ActionEntry]) -> str:
 
 
 def _drive(joint: JointEntry) -> str:
-    """What works against an actuator: a torque cannot be weighed without it."""
+    """Return what works against an actuator: a torque cannot be weighed without it."""
     spring = f", spring {joint.stiffness:.3g} to {joint.spring_rest:.3g}" if joint.stiffness else ""
     damping = f", damping {joint.damping:.3g}" if joint.damping else ""
     return spring + damping + (f", armature {joint.armature:.3g}" if joint.armature else "")
 
 
 def body_info(spec: EnvSpec) -> str:
-    """How qpos and qvel are indexed, the bodies, and what the state offers for each."""
+    """Return how qpos and qvel are indexed, the bodies, and what the state offers for each."""
     lines = [f"State of {spec.env_id} (mj_data), dt {spec.dt:g} s"]
     for j in spec.joints:
         offset = f" (height of {j.body} = qpos + {j.height_offset:g})" if j.height_offset else ""
@@ -278,13 +278,13 @@ _INDICES: Mapping[str, str] = {"feet": "f", "bodies": "b", "xyz": "k"}
 
 
 def quantity_index(entry: QuantityEntry) -> str:
-    """How a quantity is indexed: `[..., f, k]`; nothing for one number."""
+    """Return how a quantity is indexed: `[..., f, k]`; nothing for one number."""
     places = "".join(f", {_INDICES[axis]}" for axis in entry.axes)
     return f"[...{places}]" if places else ""
 
 
 def quantity_table(spec: EnvSpec) -> str:
-    """One line for each named quantity, and what its indices count."""
+    """Return one line for each named quantity, and what its indices count."""
     lines = [
         f"Quantities of {spec.env_id}, measured on the simulator after each step",
         "(f: foot, b: body index, k: 0, 1, 2 for x, y, z):",
@@ -313,7 +313,7 @@ def _limb(spec: EnvSpec, foot: FootEntry) -> str:
 
 
 def _place(spec: EnvSpec, foot: FootEntry) -> str:
-    """Where a foot is, seen from the root: names of bodies may say something else."""
+    """Return where a foot is, seen from the root: names of bodies may say something else."""
     root = spec.bodies[1].rest_position
     dx, dy = (a - b for a, b in zip(foot.lowest_point[:2], root[:2], strict=True))
     words = [
@@ -362,7 +362,7 @@ def image_axes(azimuth: float, elevation: float) -> dict[str, tuple[float, float
 
 
 def camera_text(spec: EnvSpec) -> str:
-    """Where the world's axes point in a rendered image."""
+    """Return where the world's axes point in a rendered image."""
     camera = spec.camera
     words = (("right", "left"), ("up", "down"), ("away from the camera", "towards the camera"))
     parts = []

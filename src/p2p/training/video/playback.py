@@ -27,7 +27,7 @@ PRESET = "superfast"
 
 
 def partial_path(path: Path) -> Path:
-    """Where a video lies while it is being made."""
+    """Return where a video lies while it is being made."""
     return path.with_name(f".{path.name}.partial")
 
 
@@ -84,7 +84,7 @@ def _add_stream(file: Any, shape: tuple[int, ...], fps: Fraction) -> Any:
 def frame_rows(
     length: int, dt: float, max_frames: int | None = None, max_seconds: float | None = None
 ) -> tuple[list[float], Fraction]:
-    """Which recorded rows to show, and at what rate, so that the video runs in real time.
+    """Return the recorded rows to show and the frame rate, so that the video runs in real time.
 
     Rows are as far apart as frames are in time, so most lie between two recorded ones: equal steps
     look smooth. The last one is always shown, so that one sees how an episode ended. Of an episode
@@ -114,7 +114,7 @@ class NoWindowError(Exception):
 
 
 def has_display() -> bool:
-    """Whether the environment names a display; it may still turn out to be unusable."""
+    """Return whether the environment names a display; it may still turn out to be unusable."""
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 

@@ -88,7 +88,7 @@ class RenderSupport:
         return self.backend is not None
 
     def message(self) -> str:
-        """One sentence for people."""
+        """Return one sentence for people."""
         if self.ok:
             return f"rendering with {self.backend}"
         advice = f"; try: apt-get install {' '.join(self.missing)}" if self.missing else ""
@@ -102,7 +102,7 @@ def rendering_available() -> RenderSupport:
 
 
 def probe_backends(environ: Mapping[str, str]) -> RenderSupport:
-    """As `rendering_available`, for these environment variables and without remembering."""
+    """Probe the backends as `rendering_available`, for these variables and without a cache."""
     reasons: list[str] = []
     wished = environ.get("MUJOCO_GL", "").strip().lower()
     if wished in SWITCHED_OFF:
@@ -130,7 +130,7 @@ def drawing_environment(backend: str, environ: Mapping[str, str]) -> dict[str, s
 
 
 def _probe(backend: str, environ: Mapping[str, str]) -> str | None:
-    """None if the backend drew a picture, otherwise what went wrong."""
+    """Return None if the backend drew a picture, otherwise what went wrong."""
     try:
         child = subprocess.run(
             [sys.executable, "-P", "-c", PROBE],
@@ -268,7 +268,7 @@ class RenderProcess:
         return self.outcomes()
 
     def outcomes(self) -> tuple[RenderOutcome, ...]:
-        """Of the jobs done so far; once it has ended, of all jobs."""
+        """Return the outcomes of the jobs done so far; once it has ended, of all jobs."""
         ended = not self.running()
         self._output.seek(0)
         lines = self._output.read().splitlines(keepends=True)
@@ -413,7 +413,7 @@ def draw_video(path: Path, niceness: int = NICENESS) -> Path:
     )
     try:
         files.refuse_links(run.path)
-        with files.locked(run.videos_dir / ".drawing.lock", patience_s=SECONDS_PER_JOB):
+        with files.hold_lock(run.videos_dir / ".drawing.lock", patience_s=SECONDS_PER_JOB):
             outcome = None if path.is_file() else render(job, niceness=niceness)
     except (OSError, TimeoutError) as error:
         raise VideoError(f"{path.name}: {error}") from error

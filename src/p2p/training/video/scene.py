@@ -173,7 +173,7 @@ def _driven_joints(model: mujoco.MjModel) -> list[int]:
 
 
 def _moves_in_plane(model: mujoco.MjModel, data: mujoco.MjData, normal: int) -> bool:
-    """Whether every joint moves within the plane that this world axis is normal to."""
+    """Return whether every joint moves within the plane that this world axis is normal to."""
     if not model.njnt:
         return False
     along = np.abs(data.xaxis[:, normal])
@@ -290,7 +290,7 @@ class Scene:
         self._sky = np.linspace(SKY[0], SKY[1], height).astype(np.uint8)
 
     def picture(self, data: mujoco.MjData, view: mujoco.MjvCamera) -> Frame:
-        """What the camera sees of this state, as an array of its own."""
+        """Return what the camera sees of this state, as an array of its own."""
         self._draw_scene(data, view)
         return self._read_frame()
 
@@ -309,7 +309,7 @@ class Scene:
         return frame
 
     def agent_mask(self, data: mujoco.MjData, view: mujoco.MjvCamera) -> NDArray[np.bool_]:
-        """Where in the picture there is anything that can move."""
+        """Return where in the picture there is anything that can move."""
         for flag in SEGMENTATION:
             self._scene.flags[flag] = 1
         self._draw_scene(data, view)
@@ -416,7 +416,7 @@ def _differ(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def _moving_geoms(model: mujoco.MjModel) -> NDArray[np.intp]:
-    """All that can be seen of what has joints."""
+    """Return the visible geoms of body trees that have joints."""
     roots = model.body_rootid[model.geom_bodyid]
     return np.flatnonzero((model.body_dofnum[roots] > 0) & (model.geom_group < 3))
 
