@@ -45,14 +45,17 @@ def legged(places: dict[str, tuple[float, float]]) -> tuple[str, str]:
     return f'{FLOOR}<body name="hull" pos="0 0 0.22"><freejoint/>{trunk}{legs}</body>', motors
 
 
-def cart() -> tuple[str, str]:
+def cart(ahead: float = 0.0, up: float = 0.0) -> tuple[str, str]:
+    """Four wheels, so far ahead of the frame of the chassis and above it."""
     wheel = '<geom type="cylinder" size="0.06 0.02" euler="90 0 0" mass="0.3"/>'
     wheels = "".join(
-        f'<body name="{name}" pos="{x} {y} 0"><joint name="{name}" axis="0 1 0"/>{wheel}</body>'
+        f'<body name="{name}" pos="{x + ahead} {y} {up}"><joint name="{name}" axis="0 1 0"/>{wheel}'
+        "</body>"
         for name, x, y in (("a", 0.1, 0.1), ("b", 0.1, -0.1), ("c", -0.1, 0.1), ("d", -0.1, -0.1))
     )
-    chassis = '<geom type="box" size="0.15 0.07 0.03" mass="2"/>'
-    body = f'<body name="chassis" pos="0 0 0.06"><freejoint/>{chassis}{wheels}</body>'
+    box = f'<geom type="box" size="0.15 0.07 0.03" pos="{ahead} 0 {up}" mass="2"/>'
+    boom = f'<body name="boom" pos="{ahead} 0.9 {up}">{MASS}</body>'
+    body = f'<body name="chassis" pos="0 0 {0.06 - up}"><freejoint/>{box}{wheels}{boom}</body>'
     return FLOOR + body, "".join(f'<motor joint="{name}"/>' for name in "abcd")
 
 
@@ -90,6 +93,7 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "Six-v0": (*legged(SIX), ""),
     "Marked-v0": (*legged(MARKED), ""),
     "Wheels-v0": (*cart(), ""),
+    "Car-v0": (*cart(ahead=0.3, up=0.06), ""),
     "Biped-v0": (*biped(), ""),
     "Rail-v0": (RAIL, '<motor joint="rail"/>', ""),
     "Hanging-v0": (
@@ -194,6 +198,14 @@ def test_what_has_wheels_drives_and_does_not_step() -> None:
     driving, rolling = titles("drive forward", "Wheels-v0"), titles("roll forward", "Wheels-v0")
     assert "Goes forward" in driving & rolling
     assert not {"Steps with both legs in turn", "Uses the legs of both sides"} & driving
+
+
+@pytest.mark.parametrize("env_id", ["Wheels-v0", "Car-v0"])
+def test_what_is_on_wheels_stands_wherever_its_origin_is(env_id: str) -> None:
+    model = morphology_of(env_id)
+    assert {wheel.name for wheel in model.wheels} == {*"abcd"}
+    assert model.cannot_fall
+    assert not model.starts_lying
 
 
 def test_standing_still_on_wheels_pays_nothing() -> None:

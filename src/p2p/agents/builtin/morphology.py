@@ -282,7 +282,7 @@ class Morphology:
     def up(self) -> Vec3:
         """The root's own axis that points up when it stands: from its limbs' ends to the root."""
         upward = np.array([0.0, 0.0, 1.0])
-        if self.root is not None and self.free:
+        if self.root is not None and self.free and not self.cannot_fall:
             ends = [body.rest_position for body in self.ends(self.root)]
             towards = np.asarray(self.root.rest_position) - np.mean(ends, axis=0)
             axis = int(np.argmax(np.abs(towards)))

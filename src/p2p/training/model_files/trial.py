@@ -100,9 +100,9 @@ def stands(env: ModelEnv) -> Iterator[str]:
     if robot.root is None or robot.ground is None or not robot.falls:
         return
     env.reset(seed=0)
-    up, height = env.data.xmat[robot.root, 8], env.data.xpos[robot.root, 2]
+    up, height = env.data.xmat[robot.root, 8], _height(robot, env.data)
     *_, data = _play(env, random=False)
-    lost = float(height - data.xpos[robot.root, 2]) / max(float(height), 1e-6)
+    lost = (height - _height(robot, data)) / max(height, 1e-6)
     if abs(data.xmat[robot.root, 8] - up) > LEAN or lost > LEAN:
         servos = env.record.observe_action
         advice = (
@@ -135,6 +135,11 @@ def find_weak(env: ModelEnv) -> Iterator[str]:
                 f"actuator {model.actuator(i).name or i} is too weak to lift what it moves "
                 f"({effort:.3g} of {load:.3g} N m): raise its gear, forcerange or ctrlrange"
             )
+
+
+def _height(robot: Robot, data: mujoco.MjData) -> float:
+    """Of its centre of mass: the origin of a car's frame may lie on the ground."""
+    return float(data.subtree_com[robot.root, 2] - robot.ground_height)
 
 
 def _effort(model: mujoco.MjModel, i: int) -> float | None:

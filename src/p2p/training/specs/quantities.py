@@ -286,6 +286,8 @@ class Robot:
         if not ends:
             return ()
         far = from_root @ self._towards_feet
+        if max(far) <= 0:  # the origin of a car's frame may lie on the ground
+            return tuple(end for end in ends if end in self._lowest)
         return tuple(
             end
             for end, reach in zip(ends, far, strict=True)
@@ -314,21 +316,32 @@ class Robot:
         """Down, or to the side of one that begins on its back."""
         middle = self._limb_ends[1].mean(axis=0)
         side = int(np.argmax(np.abs(middle)))
-        if side != 2 and abs(middle[2]) < 0.5 * abs(middle[side]):
+        aside = side != 2 and abs(middle[2]) < 0.5 * abs(middle[side])
+        if aside and not self._stands_on_ends:
             return np.asarray(np.eye(3)[side] * np.sign(middle[side]))
         return np.array([0.0, 0.0, -1.0])
+
+    @cached_property
+    def _stands_on_ends(self) -> bool:
+        """Whether three limbs or wheels carry it in the start pose, and not its root."""
+        return self.root not in self._lowest and len(self._lowest & {*self._limb_ends[0]}) > 2
 
     @cached_property
     def supports(self) -> tuple[int, ...]:
         """The bodies that carry it in the start pose: its feet, and what is as low as they are."""
         if self.root is None or self.ground is None or not self.falls:
             return ()
+        return tuple(sorted({*self.feet, *self._lowest}))
+
+    @cached_property
+    def _lowest(self) -> set[int]:
+        """The bodies that are lowest in the start pose."""
         data = mujoco.MjData(self.model)
         data.qpos[:] = self.qpos
         mujoco.mj_kinematics(self.model, data)
         heights = self.shapes.heights(lambda name: np.asarray(getattr(data, name)))
         low = self.shapes.ids[heights <= heights.min() + _AS_LOW]
-        return tuple(sorted({*self.feet, *(int(self.model.geom_bodyid[geom]) for geom in low)}))
+        return {int(self.model.geom_bodyid[geom]) for geom in low}
 
     @cached_property
     def foot_shapes(self) -> Shapes:
