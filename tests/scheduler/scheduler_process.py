@@ -15,7 +15,7 @@ from pathlib import Path
 from failing_places import ForgetsQueue
 
 from p2p.scheduler import job_scheduler
-from p2p.scheduler.job_scheduler import SchedulerStep, work
+from p2p.scheduler.job_scheduler import SchedulerStep, run_scheduler
 
 KILLED = -signal.SIGKILL
 
@@ -47,7 +47,7 @@ def main() -> None:
     if "forgetful" in rest:
         job_scheduler.make_backend = ForgetsQueue
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
-    work(Path(runs_dir), until_idle=True, step=step)
+    run_scheduler(Path(runs_dir), until_idle=True, step=step)
 
 
 if __name__ == "__main__":

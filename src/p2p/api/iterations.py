@@ -104,10 +104,10 @@ def get_video(state: State, session_id: str, iter_num: str, run_id: str, name: s
     run = state.run(session_id, iter_num, run_id)
     if name not in run.video_filenames():
         raise ResourceNotFound(f"run {run_id} has no video {name!r}")
-    return send_file(_draw_if_absent(run.videos_dir / name), state.runs_dir, "video/mp4")
+    return send_file(_ensure_video(run.videos_dir / name), state.runs_dir, "video/mp4")
 
 
-def _draw_if_absent(path: Path) -> Path:
+def _ensure_video(path: Path) -> Path:
     """The path of a video that is there; one after the other, or many would take every core."""
     from p2p.training.video.rendering import VideoError, draw_video
 
@@ -268,7 +268,7 @@ def save_label(state: State, session_id: str, body: LabelRequest) -> LabelsRespo
 def get_blind_video(state: State, session_id: str, video: str) -> FileResponse:
     """A video to score; parts of it by `Range`."""
     record = state.session(session_id)
-    path = _draw_if_absent(record.path / _find_video(record, video).path)
+    path = _ensure_video(record.path / _find_video(record, video).path)
     return send_file(path, state.runs_dir, "video/mp4")
 
 

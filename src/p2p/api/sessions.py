@@ -155,7 +155,7 @@ def show_session(state: State, session_id: str) -> SessionDetail:
         "seconds_left": session_left(view) if view.status == "running" else None,
     }
     if view.status in ("queued", "pending"):
-        more["waiting"] = _waits_for(state, record)
+        more["waiting"] = _explain_wait(state, record)
     if asked is not None:
         more |= {
             "resumable": is_resumable(view.status, pending),
@@ -165,7 +165,7 @@ def show_session(state: State, session_id: str) -> SessionDetail:
     return SessionDetail.model_validate(view).model_copy(update=more)
 
 
-def _waits_for(state: AppState, record: SessionRecord) -> str:
+def _explain_wait(state: AppState, record: SessionRecord) -> str:
     """Return what a session that has not begun lacks, and who has it; empty where nobody knows."""
     with state.store() as store:
         run = store.run_in(record.path.relative_to(state.runs_dir).as_posix())

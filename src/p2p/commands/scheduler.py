@@ -100,7 +100,7 @@ def run(
       p2p scheduler run
       p2p scheduler run --until-idle --runs-dir /data/runs
     """
-    from p2p.scheduler.job_scheduler import log_to_stderr, work
+    from p2p.scheduler.job_scheduler import log_to_stderr, run_scheduler
     from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy
 
     folder = runs_folder(runs_dir)
@@ -110,7 +110,7 @@ def run(
             store.mark_trusted()
     log_to_stderr()
     try:
-        work(folder, job_id=job_id, until_idle=until_idle)
+        run_scheduler(folder, job_id=job_id, until_idle=until_idle)
     except SchedulerBusy as error:
         hint = f"watch it with `{to_paste('p2p jobs list', folder)}`"
         raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error

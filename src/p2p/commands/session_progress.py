@@ -212,7 +212,7 @@ class SessionProgress(LiveView):
         parts = [f"iteration {current.number} of at most {now.loop.max_iterations}", phase]
         if left is not None:
             parts[-1] += f" {format_estimate(left)} left"
-        elif runs and not now.waiting and all(_waits_long(run) for run in runs):
+        elif runs and not now.waiting and all(_is_queued_long(run) for run in runs):
             parts.append("waiting for a free core")
         if most is not None:
             what = "left in all" if left is None else "in all"
@@ -252,7 +252,7 @@ def intent_lines(intent: Intent, hint: str = "") -> Iterator[str]:
         yield f"[magenta]not checked: {text} (no criterion measures it){hint}[/]"
 
 
-def _waits_long(run: RunView) -> bool:
+def _is_queued_long(run: RunView) -> bool:
     """Return whether it has been queued for longer than a process takes to start."""
     status = run.record.read_status()
     if status is None or status.status != "queued":

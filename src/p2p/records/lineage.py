@@ -46,7 +46,7 @@ class Lineage:
         return next((node for node in self.data.nodes if node.iteration == iteration), None)
 
     def add(self, node: LineageNode) -> Self:
-        """Set the node of an iteration; raises ValueError if it does not fit.
+        """Return a copy with this node; raises ValueError if it does not fit.
 
         What an iteration that was not judged would teach is left out.
         """

@@ -46,7 +46,7 @@ def serve(modules: Iterable[str], control_pipe: int) -> NoReturn:
             _, status, used = os.wait4(int(number), 0)
             control.send(f"{status} {used.ru_utime + used.ru_stime}".encode())
             continue
-        child = os.fork() if _has_nothing_to_share() else -1
+        child = os.fork() if _is_unshared() else -1
         if child == 0:
             _become_sandboxed(pipes, int(number))
         for pipe in pipes:
@@ -54,7 +54,7 @@ def serve(modules: Iterable[str], control_pipe: int) -> NoReturn:
         control.send(str(child).encode())
 
 
-def _has_nothing_to_share() -> bool:
+def _is_unshared() -> bool:
     """Return whether a child gets a memory of its own, and no lock that a thread holds."""
     mappings = Path("/proc/self/maps").read_text().splitlines()
     shared = any({"w", "s"} <= {*line.split(maxsplit=2)[1]} for line in mappings)

@@ -177,8 +177,8 @@ def _status(task: Path) -> tuple[bool, ProcessUse] | None:
     return lives, ProcessUse(memory, threads)
 
 
-def _shown_by(pid: int) -> Path:
-    """Where the kernel shows a process: by a thread that lives, where its main thread has ended."""
+def _find_live_thread(pid: int) -> Path:
+    """Return the /proc folder of a process, or of a live thread if its main thread has ended."""
     process = Path(f"/proc/{pid}")
     status = _status(process)
     if status is not None and not status[0] and status[1].threads > 1:
@@ -195,7 +195,7 @@ def process_use(pid: int) -> ProcessUse | None:
     Read here and not by psutil, whose resident size counts shared libraries and leaves out swap.
     """
     try:
-        status = _status(_shown_by(pid))
+        status = _status(_find_live_thread(pid))
     except OSError:
         return None
     return status and status[1]
@@ -208,7 +208,7 @@ def deleted_bytes(pid: int, apart_from: int | None = None) -> int:
     """
     total = 0
     try:
-        descriptors = list((_shown_by(pid) / "fd").iterdir())
+        descriptors = list((_find_live_thread(pid) / "fd").iterdir())
     except OSError:
         return 0
     for descriptor in descriptors:
@@ -229,7 +229,7 @@ def _hides_mappings(folder: Path, pid: int, deadline: float) -> bool:
     """
     inside = os.fsencode(folder.resolve()) + b"/"
     try:
-        with (_shown_by(pid) / "maps").open("rb") as lines:
+        with (_find_live_thread(pid) / "maps").open("rb") as lines:
             for number, line in enumerate(lines):
                 if number >= MAX_MAPPINGS:
                     return True

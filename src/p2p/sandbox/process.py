@@ -338,7 +338,7 @@ class SandboxedProcess:
                     self._enforce_limits(child.pid)
                     self._read_ready(selector)
                 for _ in range(_LAST_CHUNKS):
-                    if not self._read_some(selector, 0.0):
+                    if not self._read_chunks(selector, 0.0):
                         break
             finally:
                 os.close(self._lines_out)
@@ -352,10 +352,10 @@ class SandboxedProcess:
             self._last_line = time.monotonic()  # it is the parent that is slow
             time.sleep(self._pace / 2)
         else:
-            self._read_some(selector, self._pace)
+            self._read_chunks(selector, self._pace)
 
-    def _read_some(self, selector: selectors.BaseSelector, timeout: float) -> bool:
-        """Read a chunk of each pipe that has one; whether there was any."""
+    def _read_chunks(self, selector: selectors.BaseSelector, timeout: float) -> bool:
+        """Read a chunk of each pipe that has one; return whether there was any."""
         busy = False
         for key, _ in selector.select(timeout):
             data = os.read(key.fd, _CHUNK)

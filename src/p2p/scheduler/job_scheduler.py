@@ -370,7 +370,7 @@ class Scheduler:
             self._exporter.export(self.job_id, everything=True)
 
 
-def work(
+def run_scheduler(
     runs_dir: Path,
     *,
     job_id: str | None = None,
@@ -426,7 +426,7 @@ def main(argv: list[str] | None = None) -> int:
     log_to_stderr()
     runs_dir = (arguments.runs_dir or get_settings().runs_dir).absolute()
     try:
-        work(runs_dir, job_id=arguments.job_id, until_idle=arguments.until_idle)
+        run_scheduler(runs_dir, job_id=arguments.job_id, until_idle=arguments.until_idle)
     except (SchedulerBusy, StoreError) as error:
         _logger.error("error: %s", error)  # noqa: TRY400 - no traceback: nothing is broken
         return EXIT_BUSY if isinstance(error, SchedulerBusy) else 2

@@ -38,7 +38,7 @@ import psutil
 
 from p2p import files
 from p2p.training.cpu_manager import PASSED_VARIABLES, CPUManager
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere
+from p2p.utils.subprocess_utils import NEUTRAL, absolute_environment
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import RunSpec
@@ -124,7 +124,10 @@ def launch_file(spec: RunSpec, runs_dir: Path, python: str, **options: Any) -> L
 def launch_environment() -> dict[str, str]:
     """The variables that a program is given of this process's environment, without secrets."""
     variables = {name: os.environ[name] for name in LAUNCH_VARIABLES if name in os.environ}
-    return {**from_anywhere(variables), "PYTHONUNBUFFERED": "1"}  # so that its log can be followed
+    return {
+        **absolute_environment(variables),
+        "PYTHONUNBUFFERED": "1",
+    }  # so that its log can be followed
 
 
 @dataclass(frozen=True)

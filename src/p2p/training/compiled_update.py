@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from p2p import files
 from p2p.training.policies.network import NetworkShape
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
+from p2p.utils.subprocess_utils import NEUTRAL, absolute_environment, python_command
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
@@ -119,7 +119,7 @@ def _compile(program: UpdateProgram, folder: Path, environment: dict[str, str]) 
     subprocess.run(
         python_command(COMPILER),
         input=program.to_json(),
-        env=from_anywhere({**inherited, **environment, **cache_variables(made), **WRITING}),
+        env=absolute_environment({**inherited, **environment, **cache_variables(made), **WRITING}),
         cwd=NEUTRAL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

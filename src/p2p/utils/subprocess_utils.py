@@ -46,13 +46,13 @@ def start_program(
         stderr=errors,
         pass_fds=pass_fds,
         start_new_session=True,
-        env=from_anywhere(variables),
+        env=absolute_environment(variables),
         cwd=NEUTRAL,
     )
 
 
-def from_anywhere(variables: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables for a program that starts in another folder; none of it means there."""
+def absolute_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Make the folders in environment variables absolute, for a program in another folder."""
     absolute = dict(variables)
     for name in absolute.keys() & _FOLDERS:
         paths = filter(None, absolute[name].split(os.pathsep))

@@ -119,7 +119,7 @@ def _directions(_: Any, __: random.Random) -> list[str]:
     return ["[up]", "[down]", "[left]", "[right]"]
 
 
-def _ways_on_the_lake(env: Any, _: random.Random) -> list[str]:
+def _list_lake_moves(env: Any, _: random.Random) -> list[str]:
     """Return all directions but those that lead off the lake."""
     row, column = env.state.game_state["player_pos"]
     last = len(env.state.game_state["grid"]) - 1
@@ -140,7 +140,7 @@ LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
     "SimpleNegotiation": _negotiation,
     "GuessTheNumber": _list_guesses,
     "Blackjack": _hit_or_stand,
-    "FrozenLake": _ways_on_the_lake,
+    "FrozenLake": _list_lake_moves,
     "ThreePlayerTicTacToe": _empty_cells,
     "Snake": _directions,
     "Surround": _directions,

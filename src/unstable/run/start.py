@@ -169,7 +169,7 @@ async def train_overlapping(
         if collecting is not None:
             collecting.cancel()
             await asyncio.wait({collecting})
-        await run.save_what_is_left()
+        await run.save_ending()
         run.thread.shutdown(wait=True)
         await parts.collector.close()
         await actor.close()
@@ -206,7 +206,7 @@ class _Run:
         if is_last or time.monotonic() - self.saved_at >= self.config.state_seconds:
             await self.save()
 
-    async def save_what_is_left(self) -> None:
+    async def save_ending(self) -> None:
         """Save the state of an ending run, including an update that was in progress."""
         step = await self._run_in_learner(
             self.parts.learner.whole_step

@@ -220,13 +220,13 @@ def _make_leg_rule(usual: str) -> Rule:
             _count_steps(builder, goal, count)
             return
         if (rate := goal.amount_in("times/s")) is not None:
-            _step_so_often(builder, goal, rate)
+            _add_step_rate(builder, goal, rate)
             goal = replace(goal, amount=None)
         if (lengths := goal.amount_in("lengths")) is not None:
-            _go_so_far(builder, goal, lengths * builder.model.length)
+            _add_distance(builder, goal, lengths * builder.model.length)
             return
         if (way := goal.amount_in("m")) is not None:
-            _go_so_far(builder, goal, way)
+            _add_distance(builder, goal, way)
             return
         _add_travel(builder, goal, usual)
         steps = float(round(STEPS_PER_SECOND * _seconds(builder)))
@@ -263,7 +263,7 @@ def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:
     )
 
 
-def _step_so_often(builder: CriteriaBuilder, goal: Goal, rate: float) -> None:
+def _add_step_rate(builder: CriteriaBuilder, goal: Goal, rate: float) -> None:
     """Add the number of steps a second asked for."""
     stepping = any(word in phrase for phrase in goal.words for word in ("step", "stride"))
     if not stepping or "landings" not in builder.quantities:
@@ -277,7 +277,7 @@ def _step_so_often(builder: CriteriaBuilder, goal: Goal, rate: float) -> None:
     )
 
 
-def _go_so_far(builder: CriteriaBuilder, goal: Goal, way: float) -> None:
+def _add_distance(builder: CriteriaBuilder, goal: Goal, way: float) -> None:
     """Get as far as asked for, and stay there."""
     quantity, title = WAYS.get(goal.direction, WAYS["forward"])
     if not {"drift", quantity} <= builder.quantities.keys() or builder.window[0] or builder.turning:
@@ -450,7 +450,7 @@ def _add_clearance(builder: CriteriaBuilder, title: str, times: float) -> None:
     )
 
 
-def _jump(
+def _add_jump(
     builder: CriteriaBuilder, goal: Goal, share: float = 0.15, bouncing: Row = BOUNCING
 ) -> None:
     """Rise by a length, or by a share of its height."""
@@ -494,7 +494,7 @@ def _add_hop(builder: CriteriaBuilder, goal: Goal) -> None:
     elif goal.direction in ("up", "down", "") and "height" in builder.quantities:
         # Nothing else tells a learner who stands what it lacks, before it leaves the ground.
         bouncing = replace(BOUNCING, threshold=(0.12, "pace"), category="task", weight=1.0)
-        _jump(builder, goal, OFF_THE_GROUND, bouncing)
+        _add_jump(builder, goal, OFF_THE_GROUND, bouncing)
         if goal.amount_in("times") is None and goal.amount_in("times/s") is None:
             builder.add(*ROWS["hopping"])
     else:
@@ -502,7 +502,7 @@ def _add_hop(builder: CriteriaBuilder, goal: Goal) -> None:
         if far is None:
             _add_travel(builder, goal, "hop")
         else:
-            _go_so_far(builder, goal, far)
+            _add_distance(builder, goal, far)
         builder.add(replace(BOUNCING, threshold=(0.15, "pace")), *ROWS["in_the_air"])
     if goal.amount_in("times/s") is not None:
         _count_jumps(builder, goal)
@@ -703,14 +703,14 @@ def _touch(builder: CriteriaBuilder, goal: Goal) -> None:
     )
 
 
-def _high(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_height(builder: CriteriaBuilder, goal: Goal) -> None:
     if any(
         criterion.category == "task" and measure.quantity.startswith(("height", "rise_"))
         for criterion, measure in zip(builder.criteria, builder.measures, strict=True)
     ):
         builder.served = True
     elif any(measure.quantity == "clearance" for measure in builder.measures):
-        _jump(builder, goal)  # to hop high is not to go on straight legs
+        _add_jump(builder, goal)  # to hop high is not to go on straight legs
     else:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
@@ -729,7 +729,7 @@ def _add_repetition(builder: CriteriaBuilder, _: Goal) -> None:
 def _add_power(builder: CriteriaBuilder, goal: Goal) -> None:
     """Add height for a big jump; other motions have no measure of size."""
     if any(measure.quantity == "clearance" for measure in builder.measures):
-        _high(builder, goal)
+        _add_height(builder, goal)
     else:
         builder.cannot.append("tell whether it is big or powerful")
 
@@ -798,7 +798,7 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
         if not up and (whole or not goal.limb):
             _low(builder, goal)
         elif whole:
-            _high(builder, goal)
+            _add_height(builder, goal)
         else:
             builder.cannot.append(f"{goal.motion} the {' '.join(goal.limb) or 'limb'}")
         return
@@ -854,7 +854,7 @@ _MOTIONS: Mapping[str, Rule] = {
     "turn": _turn("medium"),
     "flip": _add_tumble("Flips over", _FLIP),
     "roll": _add_tumble("Rolls over", _ROLL, _FLIP),
-    "jump": _jump,
+    "jump": _add_jump,
     "hop": _add_hop,
     "stand": _add_stand,
     "balance": _add_stand,
@@ -875,7 +875,7 @@ _MOTIONS: Mapping[str, Rule] = {
     "powerful": _add_power,
     "repeatedly": _add_repetition,
     "never_falls": _forbid_falls,
-    "high": _high,
+    "high": _add_height,
     "in_place": _add_in_place,
     "straight": _add_straight_line,
     "crooked": lambda builder, _: builder.cannot.append("leave its line"),
@@ -1007,7 +1007,7 @@ def _small_jumps(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(Limit("Jumps no higher than a little", "highest", "height", top))
 
 
-def _lifts_feet(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_lifted_feet(builder: CriteriaBuilder, _: Goal) -> None:
     """Lift each foot again and again instead of dragging it."""
     if "foot_lift" not in builder.quantities:
         builder.cannot.append("tell whether the feet are lifted")
@@ -1104,7 +1104,7 @@ RULES: Mapping[str, Rule] = {
     "lean": _add_lean,
     "nose_down": lambda builder, goal: _add_lean(builder, replace(goal, direction="forward")),
     "small_jumps": _small_jumps,
-    "lifted_feet": _lifts_feet,
+    "lifted_feet": _add_lifted_feet,
     "walking": _add_walk,
     "squats": _squats,
     "human": _add_human_gait,

@@ -68,7 +68,7 @@ def follow(remarks: tuple[str, ...], recipe: Recipe) -> Followed:
 def _follow_goal(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
     """Return the recipe changed as a goal asks, and the change in words; empty if impossible."""
     if goal.motion in _PACES:
-        return _at_pace(recipe, _PACES[goal.motion], goal.motion)
+        return _change_pace(recipe, _PACES[goal.motion], goal.motion)
     style, factor, quantities = _COMPARATIVES.get(goal.motion, (goal.motion, 1.0, ()))
     names = [term.name for term in recipe.terms if term.quantity in quantities]
     if not names:
@@ -77,7 +77,7 @@ def _follow_goal(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
     return recipe.with_terms(terms), f"{goal.motion}: {', '.join(names)} x{factor:g}"
 
 
-def _at_pace(recipe: Recipe, factor: float, comparative: str) -> tuple[Recipe, str]:
+def _change_pace(recipe: Recipe, factor: float, comparative: str) -> tuple[Recipe, str]:
     changes: list[str] = []
     terms: list[Term] = []
     for term in recipe.terms:

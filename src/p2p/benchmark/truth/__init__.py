@@ -22,7 +22,7 @@ def _left_speed(e: Episode) -> float:
     return e.speed(e.torso[:, 1])
 
 
-def _half_a_metre_a_second(e: Episode) -> float:
+def _score_half_speed(e: Episode) -> float:
     window = max(1, round(0.5 / e.dt))
     if e.steps < window:
         return 0.0
@@ -42,7 +42,7 @@ def _run_and_stop(e: Episode) -> float:
     return float(rushing - 2 * creeping)
 
 
-def _out_and_back(e: Episode) -> float:
+def _score_return_trip(e: Episode) -> float:
     x = e.moved[:, 0]
     return float(min(x.max(), x.max() - x[-1]))
 
@@ -62,7 +62,7 @@ TRAVEL = {
         "mean speed along +x, less twice the farthest it strays to the side, over the time",
     ),
     "half_a_metre_a_second": Truth(
-        _half_a_metre_a_second, "share of the time",
+        _score_half_speed, "share of the time",
         "at 0.35 to 0.65 m/s forward, over half a second each",
     ),
     "run_and_stop": Truth(
@@ -70,7 +70,7 @@ TRAVEL = {
         "speed in the first half, less twice the speed after it; a tenth of the time to brake",
     ),
     "out_and_back": Truth(
-        _out_and_back, "m", "how far it went out and came back, the smaller of the two",
+        _score_return_trip, "m", "how far it went out and came back, the smaller of the two",
     ),
     "turning_rate": Truth(
         lambda e: e.speed(e.heading), "rad/s", "heading gained, counterclockwise",
@@ -103,7 +103,7 @@ def _reared_forward(e: Episode) -> float:
     return e.speed(e.torso[:, 0], (nose_up > np.pi / 4) & (nose_up < 3 * np.pi / 4))
 
 
-def _hops_on_the_spot(e: Episode) -> float:
+def _count_hops_in_place(e: Episode) -> float:
     off = (e.foot_height("foot") > 0.05) & (np.linalg.norm(e.moved, axis=-1) < 0.5)
     return float(np.count_nonzero(off[1:] & ~off[:-1])) / e.seconds
 
@@ -128,7 +128,7 @@ def _share_on_feet(e: Episode) -> float:
     return e.share(upright & (e.torso[:, 2] > UP))
 
 
-def _lying_still(e: Episode) -> float:
+def _share_lying_still(e: Episode) -> float:
     pace = np.linalg.norm(np.diff(e.xpos, axis=0), axis=-1).max(axis=-1) / e.dt
     still = np.concatenate([[False], pace < 0.3])
     return e.share(still & (e.torso[:, 2] < LYING_M))
@@ -155,7 +155,7 @@ POSTURE = {
         lambda e: float(np.max(e.rise)), "m", "highest point of the torso above its start",
     ),
     "hops_on_the_spot": Truth(
-        _hops_on_the_spot, "1/s",
+        _count_hops_in_place, "1/s",
         "times the whole foot rises over 5 cm within 0.5 m of the start, each second", ("foot",),
     ),
     "left_foot_up_forward_speed": Truth(
@@ -176,7 +176,7 @@ POSTURE = {
         ("pelvis",),
     ),
     "lying_still": Truth(
-        _lying_still, "share of the time",
+        _share_lying_still, "share of the time",
         "the torso is below 0.3 m and no body is faster than 0.3 m/s",
     ),
     "turned_over": Truth(
@@ -196,13 +196,13 @@ def _round_target(e: Episode) -> float:
     return abs(laps(e.body("fingertip"), target, nearest=0.02, farthest=0.1))
 
 
-def _pushed_and_left(e: Episode) -> float:
+def _score_push_and_leave(e: Episode) -> float:
     there = gap(e.body("object"), e.body("goal")) < PUSHED_M
     left = gap(e.body("tips_arm"), e.body("object")) > 0.25
     return e.last_fifth((there & left).astype(float), if_over=0.0)
 
 
-def _pushed_away(e: Episode) -> float:
+def _score_push(e: Episode) -> float:
     far = gap(e.body("object"), e.body("goal"))
     return e.last_fifth(far, if_over=0.0) - float(far[0])
 
@@ -243,11 +243,11 @@ TASKS = {
         "hand to object, mean of the last fifth of the time", PUSHER, better="at_most",
     ),
     "pushed_and_left": Truth(
-        _pushed_and_left, "share of the last fifth of the time",
+        _score_push_and_leave, "share of the last fifth of the time",
         "the object is within 10 cm of the goal and the hand is 25 cm from it", PUSHER,
     ),
     "pushed_away": Truth(
-        _pushed_away, "m", "how much farther the object is from the goal at the end", PUSHER,
+        _score_push, "m", "how much farther the object is from the goal at the end", PUSHER,
     ),
     "balanced": Truth(
         lambda e: e.share(_poles_up(e)), "share of the time",

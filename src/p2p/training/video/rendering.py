@@ -33,7 +33,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.settings import get_settings
 from p2p.training.envs.registry import own_folders
 from p2p.training.video.playback import partial_path
-from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command, start_program
+from p2p.utils.subprocess_utils import NEUTRAL, absolute_environment, python_command, start_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,7 +134,7 @@ def _probe(backend: str, environ: Mapping[str, str]) -> str | None:
     try:
         child = subprocess.run(
             [sys.executable, "-P", "-c", PROBE],
-            env=from_anywhere(drawing_environment(backend, environ)),
+            env=absolute_environment(drawing_environment(backend, environ)),
             cwd=NEUTRAL,
             stdin=subprocess.DEVNULL,
             capture_output=True,
