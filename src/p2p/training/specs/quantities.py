@@ -286,7 +286,7 @@ class Robot:
         if not ends:
             return ()
         far = from_root @ self._towards_feet
-        if max(far) <= 0 and self._stands_on_ends:  # the origin of a car's frame may lie on the ground
+        if max(far) <= 0 and self._stands_on_ends:  # its origin may lie on the ground
             return tuple(end for end in ends if end in self._lowest)
         return tuple(
             end
