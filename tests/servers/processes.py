@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
@@ -32,9 +32,10 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def kill_process(title: str, below: int | None = None) -> int:
-    """Kill -9 the one process below this one whose command line has the title; its id."""
-    pids = [pid for pid in descendants(below or os.getpid()) if title in command_line(pid)]
+def kill_process(title: str, below: int | None = None, others: Collection[int] = ()) -> int:
+    """Kill -9 the one process below this one, but for others, whose command line has the title."""
+    below_it = descendants(below or os.getpid())
+    pids = [pid for pid in below_it if title in command_line(pid) and pid not in others]
     assert len(pids) == 1, (title, pids)
     os.kill(pids[0], signal.SIGKILL)
     return pids[0]

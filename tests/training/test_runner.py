@@ -12,7 +12,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from processes import kill_process, wait_until
+from processes import descendants, kill_process, wait_until
 
 from p2p.config import TrainConfig
 from p2p.contracts import StateSaved, WorkerMessage
@@ -200,12 +200,13 @@ def reward_fn(obs, action, next_obs, info):
 def kill_the_sandbox(times: int) -> Callable[[WorkerMessage], None]:
     """Kill the training so often, each time some way into it."""
     left = times
+    others = descendants(os.getpid())  # such as a server that forks trials
 
     def hear(message: WorkerMessage) -> None:
         nonlocal left
         if left and isinstance(message, StateSaved):
             left -= 1
-            kill_process("sandbox/enter.py")
+            kill_process("sandbox/enter.py", others=others)
 
     return hear
 
