@@ -60,7 +60,7 @@ def test_flags_reach_the_plan(p2p: Cli, suite: Path) -> None:
         (("--seed", "1", "--seeds", "1"), "--seed, --seeds"),
         (("--filter-envs", "Reacher-v4"), "--filter-envs: no prompt has the env_id"),
         (("--filter-difficulties", "tricky"), "--filter-difficulties: Input should be 'easy'"),
-        (("--nodes", "mars"), "--nodes: there is no node mars, only local"),
+        (("--nodes", "mars"), "--nodes: unknown node mars; known: local"),
         (("--backend", "slurm"), "--backend: no node of slurm is enabled"),
         (("--cores-per-run", "4000"), "--cores-per-run: 4000 are asked for, the largest node has"),
         (("--model", "nobody:x"), "--model, --vlm: "),
