@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -121,6 +123,20 @@ def read_config(
     return load_config(Path(config or recipe(overrides.get("model"))), **overrides)
 
 
+@contextlib.contextmanager
+def _raise_at_interrupt() -> Iterator[None]:
+    """Let Ctrl-C end the training inside `asyncio.run`, too, whose handler waits for its task."""
+    own = threading.current_thread() is threading.main_thread()
+    if not own or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Run:
     """A self-play run on disk. Every property is read from its folder when it is asked for."""
 
@@ -209,7 +225,7 @@ class Run:
         trust = " --trust" * bool(list_own_parts(config))
         hint = f"resume with: unstable resume {self.path}{trust}"
         try:
-            with TrainingBar(quiet=quiet) as bar:
+            with TrainingBar(quiet=quiet) as bar, _raise_at_interrupt():
                 self.result = start(config, folder, model, bar)
                 bar.show_evaluations(self.result.evaluations)
         except ConfigError:

@@ -77,7 +77,7 @@ def test_the_reward_file_names_its_environment(p2p: Cli, tmp_path: Path, config_
         (("ant_spin", "--config", "torn.json"), "--config: torn.json is not JSON"),
         (("ant_spin", "--config", "list.json"), "--config: list.json must hold a JSON object"),
         (("ant_spin", "--config", "field.json"), "--config field.json: gama: no such field; did"),
-        (("pusher_push", "--preset"), "--preset: there is none for Pusher-v5"),
+        (("pusher_push", "--preset"), "--preset: no preset for Pusher-v5"),
         (("ant_spin", "--preset", "--set", "num_envs=0"), "num_envs"),
         (("ant_spin", "--log", "wandbb"), "did you mean wandb?"),
         (("--resume", "nowhere"), "--resume: nowhere does not exist"),

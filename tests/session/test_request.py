@@ -71,7 +71,7 @@ def test_a_session_trains_with_the_tuned_preset_and_judges_as_always() -> None:
     assert loop.train == tuned.with_updates(**EVALUATION)
     assert loop.train != loop_config("HalfCheetah-v5", num_envs=16).train
     assert loop.fixed == ("num_envs",)
-    with pytest.raises(ValueError, match=r"use_zoo_preset\n.*there is none for Pusher-v5"):
+    with pytest.raises(ValueError, match=r"use_zoo_preset\n.*no preset for Pusher-v5"):
         loop_config("Pusher-v5", use_zoo_preset=True)
 
 

@@ -13,7 +13,7 @@ from p2p.training.env_spec import (
     UnsupportedEnvironmentError,
     get_env_spec,
     get_spec_by_name,
-    list_env_ids,
+    gymnasium_env_ids,
     max_steps_for_duration,
 )
 from p2p.training.simulator import SimulatorBackend, get_simulator
@@ -53,7 +53,7 @@ def expected_observation(spec: EnvSpec, data: Any) -> np.ndarray:
 
 
 def test_the_eleven_environments_are_found_in_the_registry() -> None:
-    assert list_env_ids() == ENV_IDS
+    assert gymnasium_env_ids() == ENV_IDS
 
 
 @pytest.mark.parametrize("env_id", ENV_IDS)
@@ -297,7 +297,7 @@ def test_side_info_is_live() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("env_id", list_env_ids())
+@pytest.mark.parametrize("env_id", gymnasium_env_ids())
 def test_texts_name_everything(env_id: str) -> None:
     spec = get_env_spec(env_id)
     observation, actions = spec_text.observation_table(spec), spec_text.action_table(spec)
@@ -346,7 +346,7 @@ def test_the_camera_text_says_where_forward_is() -> None:
     assert "stays fixed" in spec_text.camera_text(get_env_spec("Reacher-v5"))
 
 
-@pytest.mark.parametrize("env_id", list_env_ids())
+@pytest.mark.parametrize("env_id", gymnasium_env_ids())
 def test_the_camera_is_the_one_that_videos_are_drawn_with(env_id: str) -> None:
     model, settings = open_model(env_id)
     data = mujoco.MjData(model)
