@@ -927,7 +927,8 @@ def _step_in_place(builder: CriteriaBuilder, _: Goal) -> None:
         builder.cannot.append("step in place")
         return
     lifted = Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_STEPPED, "height"))
-    builder.add(lifted, ROWS["march"][1])
+    trot = replace(ROWS["trot"][0], category="gait", soft_reason="any stepping was asked for")
+    builder.add(lifted, ROWS["march"][1], trot)
 
 
 def _add_flight(builder: CriteriaBuilder, _: Goal) -> None:
