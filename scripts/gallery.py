@@ -2,6 +2,7 @@
 
     python scripts/gallery.py                 # of the sessions that come with the package
     python scripts/gallery.py --runs runs     # of other sessions, and of benchmarks' cases
+    python scripts/gallery.py --robots g1.xml go1.xml   # model files that stand, in one picture
 
 For each row of GALLERY the first session that passed with that prompt is looked up. Its policy
 plays from starts that neither training nor judging used, and a few seconds become an animated WebP
@@ -80,8 +81,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=Path, action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--robots", type=Path, nargs="+", default=[], metavar="FILE")
     arguments = parser.parse_args()
     TARGET.mkdir(parents=True, exist_ok=True)
+    if arguments.robots:
+        draw_robots(arguments.robots)
+        return
     with demo_folders() as (recorded, _):
         sessions = [
             path.parent
@@ -120,6 +125,23 @@ def picture(wanted: Pictured, sessions: list[Path]) -> dict[str, str | float] | 
         "score": round(result.confirmed_score or 0.0, 3),
         "command": f"p2p run {shlex.quote(wanted.prompt)} --env {wanted.env_id}{seeds_of(session)}",
     }
+
+
+def draw_robots(files: list[Path]) -> None:
+    """Draw model files side by side, after five seconds of zero actions."""
+    from p2p.training.model_files.adoption import adopt
+    from p2p.training.model_files.playing import play_in_sandbox
+
+    stills = []
+    for file in files:
+        config = TrainConfig(env_id=adopt(file), max_episode_steps=250)
+        (episode,) = play_in_sandbox(config, "zero", rows=1, episodes=1, seed=0)
+        (frame,) = pictures(config.env_id, episode, [episode.length - 1], 640, 480)
+        stills.append(Image.fromarray(frame).resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS))
+    row = Image.new("RGB", (WIDTH * len(stills), HEIGHT))
+    for place, still in enumerate(stills):
+        row.paste(still, (place * WIDTH, 0))
+    row.save(TARGET.parent / "robots.webp", quality=QUALITY)
 
 
 def seeds_of(session: Path) -> str:

@@ -112,8 +112,10 @@ def _read_before(note: Path, main: Path, root: Path) -> str | None:
 
 def _is_same(kept: Path, target: Path) -> bool:
     """Whether what is kept there is what was read now, and not by another version of this."""
-    facts = target / "facts.json"
-    return facts.is_file() and facts.read_bytes() == (kept / "facts.json").read_bytes()
+    return all(
+        (target / name).is_file() and filecmp.cmp(target / name, kept / name, shallow=False)
+        for name in ("facts.json", "model.mjb")
+    )
 
 
 def make_env(folder: str | Path, env_id: str) -> gym.Env[Any, Any]:

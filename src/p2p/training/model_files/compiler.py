@@ -313,9 +313,10 @@ def add_floor(spec: mujoco.MjSpec) -> None:
         conaffinity=1,
         condim=3,
     )
-    spec.worldbody.add_light(
-        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 4], dir=[0, 0, -1]
-    )
+    if not spec.lights:
+        spec.worldbody.add_light(
+            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 4], dir=[0, 0, -1]
+        )
 
 
 def action_map(model: mujoco.MjModel, start: Start) -> tuple[Vector, Vector]:
