@@ -21,7 +21,7 @@ from p2p.records.loop_files import MOST_TRIES, ConfirmationTries, ConfirmationTr
 from p2p.records.session_view import SessionView
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext
-from p2p.session.early_stop import Confirmations, EarlyJudge
+from p2p.session.early_stop import Confirmations, EarlyJudge, asks_for_most
 
 Scores = dict[tuple[int, int], float]
 """By step and block of seeds."""
@@ -170,3 +170,18 @@ def test_an_error_is_kept_once_and_later_checkpoints_are_judged(make: Made) -> N
     output = io.StringIO()
     SessionProgress(Console(file=output, width=200), early.context.session).update()
     assert output.getvalue().count("no space left for step 100") == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "most"),
+    [
+        ("sprint forward as fast as possible", True),
+        ("jump as high as you possibly can", True),
+        ("walk at top speed", True),
+        ("run forward fast", False),
+        ("run forward at 2 m/s", False),
+        ("stand still", False),
+    ],
+)
+def test_prompt_for_as_much_as_possible_trains_on_after_a_pass(prompt: str, most: bool) -> None:
+    assert asks_for_most(prompt) == most

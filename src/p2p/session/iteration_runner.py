@@ -15,7 +15,12 @@ from p2p.records.formatting import format_score
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun, JudgeAmendment
 from p2p.session.context import IterationState, SessionContext, load_or_run
-from p2p.session.early_stop import JUDGING_BLOCK, Confirmations, EarlyJudge
+from p2p.session.early_stop import (
+    JUDGING_BLOCK,
+    Confirmations,
+    EarlyJudge,
+    asks_for_most,
+)
 from p2p.session.phases import publish_reward
 from p2p.session.plan import place_start
 from p2p.session.search import CandidateSearch
@@ -63,7 +68,11 @@ class IterationRunner:
         loop = self.context.loop
         return EarlyJudge(
             self.context, self.record, self.intent, self.judge.code, self.confirmations,
-            stops=not loop.train_full and loop.trainer == "local",
+            stops=(
+                not loop.train_full
+                and loop.trainer == "local"
+                and not asks_for_most(self.intent.prompt)
+            ),
         )  # fmt: skip
 
     def run(self) -> None:
