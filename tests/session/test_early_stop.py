@@ -6,22 +6,32 @@ import io
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from p2p.agents.builtin.goals import asks_for_most
 from p2p.commands.session_progress import SessionProgress
 from p2p.config import LoopConfig, TrainConfig
-from p2p.contracts import ROLLOUT_LABELS, Intent, JudgmentResult, SessionConfig, utc_now
+from p2p.contracts import (
+    ROLLOUT_LABELS,
+    AuthoredCode,
+    Intent,
+    JudgmentResult,
+    SessionConfig,
+    utc_now,
+)
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import MOST_TRIES, ConfirmationTries, ConfirmationTry
 from p2p.records.session_view import SessionView
 from p2p.session.agents import SessionAgents
-from p2p.session.context import SessionContext
-from p2p.session.early_stop import Confirmations, EarlyJudge, asks_for_most
+from p2p.session.context import IterationState, SessionContext
+from p2p.session.early_stop import Confirmations, EarlyJudge
+from p2p.session.iteration_runner import IterationRunner
 
 Scores = dict[tuple[int, int], float]
 """By step and block of seeds."""
@@ -183,5 +193,13 @@ def test_an_error_is_kept_once_and_later_checkpoints_are_judged(make: Made) -> N
         ("stand still", False),
     ],
 )
-def test_prompt_for_as_much_as_possible_trains_on_after_a_pass(prompt: str, most: bool) -> None:
+def test_prompt_for_as_much_as_possible_trains_on_after_a_pass(
+    make: Made, prompt: str, most: bool
+) -> None:
+    context, record = (early := make({})[0]).context, early.record
+    state = SimpleNamespace(record=record, intent=Intent.model_construct(prompt=prompt))
+    judge = AuthoredCode.model_construct(code="", valid=True)
+    runner = IterationRunner(context, cast("IterationState", state), judge)
     assert asks_for_most(prompt) == most
+    assert runner.early_judge is not None
+    assert runner.early_judge.stops == (not most)

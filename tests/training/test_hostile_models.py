@@ -78,6 +78,18 @@ def with_toml(text: str) -> Callable[[Path], Path]:
     return make
 
 
+def links(count: int, inertia: str = "0.01") -> str:
+    """A URDF of a chain of links that are fixed to each other."""
+    values = " ".join(f'i{axes}="0"' for axes in ("xy", "xz", "yz"))
+    values += f' ixx="{inertia}" iyy="0.01" izz="0.01"'
+    inertial = f'<inertial><mass value="1"/><inertia {values}/></inertial>'
+    chain = "".join(f'<link name="l{i}">{inertial}</link>' for i in range(count))
+    for i in range(count - 1):
+        ends = f'<parent link="l{i}"/><child link="l{i + 1}"/>'
+        chain += f'<joint name="j{i}" type="fixed">{ends}</joint>'
+    return f'<robot name="chain">{chain}</robot>'
+
+
 MESH = '<asset><mesh name="m" file="{}"/></asset>'
 ENTITIES = '<!DOCTYPE m [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><mujoco>&b;</mujoco>'
 CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
@@ -132,6 +144,8 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "archive with two models": (archive(("a.xml", model()), ("b.xml", model())), "which of them"),
     "archive that leads out": (archive(("../../evil.xml", model())), "leads out of it"),
     "archive bomb": (bomb, "MiB unpacked"),
+    "endless inertia": (write("robot.urdf", links(2, inertia="inf")), "link l0 is not finite"),
+    "deep chain of fixed links": (write("robot.urdf", links(1500)), "robot.urdf: "),
     "TOML that is none": (with_toml("trunk = "), "is not TOML"),
     "TOML with an unknown field": (with_toml("trnk = 'a'"), "did you mean trunk"),
     "TOML with an unknown joint": (with_toml("fixed = ['k']"), "no 'k'"),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextvars
 import os
-import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,19 +45,6 @@ EARLY_TRIES = {"code": 2, "both": 1, "vlm": 0}
 EARLY_LOOK_S = 0.5
 NICENESS = 10
 ERROR_LENGTH = 300
-
-
-_MOST = re.compile(
-    r"\bas (?:\w+ ){1,4}as (?:is )?(?:possible|(?:you|it|he|she) (?:\w+ )?(?:can|could|may))\b"
-    r"|\b(?:fastest|quickest|highest|farthest|furthest|longest|maximum|maximal|maximi[sz]e"
-    r"|(?:top|full|utmost) speed|flat[- ]out|all[- ]out)\b",
-    re.IGNORECASE,
-)
-
-
-def asks_for_most(prompt: str) -> bool:
-    """Return whether a prompt asks for as much as there is: then no pass ends the training."""
-    return _MOST.search(prompt) is not None
 
 
 @dataclass(frozen=True)

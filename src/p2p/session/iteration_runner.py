@@ -8,6 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from p2p.agents.builtin.goals import asks_for_most
 from p2p.contracts import IterationAggregation, JudgmentResult, RunConfigEntry
 from p2p.event_log import emit, span
 from p2p.files import load_text, read_model, save_model
@@ -15,12 +16,7 @@ from p2p.records.formatting import format_score
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun, JudgeAmendment
 from p2p.session.context import IterationState, SessionContext, load_or_run
-from p2p.session.early_stop import (
-    JUDGING_BLOCK,
-    Confirmations,
-    EarlyJudge,
-    asks_for_most,
-)
+from p2p.session.early_stop import JUDGING_BLOCK, Confirmations, EarlyJudge
 from p2p.session.phases import publish_reward
 from p2p.session.plan import place_start
 from p2p.session.search import CandidateSearch

@@ -442,7 +442,7 @@ class _Recorder:
             self._columns[name].append(_compact(column[:, : self.rows]))
 
     @cached_property
-    def _joined(self) -> dict[str, NDArray[Any]]:
+    def _row_columns(self) -> dict[str, NDArray[Any]]:
         """Of all rows, (steps, rows, ...); no step is added any more."""
         blocks, self._columns = self._columns, defaultdict(list)
         columns = {name: np.concatenate(parts) for name, parts in blocks.items()}
@@ -457,7 +457,7 @@ class _Recorder:
             if step < length and (step % self._stride == 0 or step == length - 1)
         ]
         steps = np.array([self._steps[i] for i in kept], np.int64)
-        columns = {name: column[kept, row] for name, column in self._joined.items()}
+        columns = {name: column[kept, row] for name, column in self._row_columns.items()}
         return RecordedEpisode.from_arrays(
             {
                 "step": steps,

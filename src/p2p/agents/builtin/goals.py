@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from p2p.agents.builtin.lexicon import FOLLOWING, OPPOSITE, Amount, manner_of
+
+_MOST = re.compile(
+    r"\bas (?:\w+ ){1,4}as (?:is )?(?:possible|(?:you|it|he|she) (?:\w+ )?(?:can|could|may))\b"
+    r"|\b(?:fastest|quickest|highest|farthest|furthest|longest|maximum|maximal|maximi[sz]e"
+    r"|(?:top|full|utmost) speed|flat[- ]out|all[- ]out)\b",
+    re.IGNORECASE,
+)
+
+
+def asks_for_most(prompt: str) -> bool:
+    """Return whether a prompt asks for as much as there is: then no pass ends the training."""
+    return _MOST.search(prompt) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.criteria import apply_goal
+from p2p.agents.builtin.goals import asks_for_most
 from p2p.agents.builtin.lexicon import load_words
 from p2p.agents.builtin.measures import WHOLE, Measure, Window, read_measure
 from p2p.agents.builtin.morphology import morphology_of
@@ -165,8 +166,7 @@ def recipe_for(request: RewardRequest) -> Recipe:
 def _is_all_out(request: RewardRequest) -> bool:
     """Return whether the prompt asks for as much speed as there is, so that no speed is enough."""
     goals = morphology_of(request.env_id).parse(request.prompt).goals
-    words = " ".join(word for goal in goals if goal.speed == "fast" for word in goal.words)
-    return bool({"possible", "can", "fastest", "top", "full"} & {*words.split()})
+    return asks_for_most(request.prompt) and any(goal.speed == "fast" for goal in goals)
 
 
 def clean_docstring(text: str) -> str:

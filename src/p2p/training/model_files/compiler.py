@@ -232,7 +232,15 @@ def free_base(spec: mujoco.MjSpec, main: Path, options: RobotOptions) -> bool:
 
 def count_limbs(body: mujoco.MjsBody) -> int:
     """Return how many joints move something against this body and what is fixed to it."""
-    return sum(1 if child.joints else count_limbs(child) for child in body.bodies)
+    return sum(bool(child.joints) for link in _find_rigid_links(body) for child in link.bodies)
+
+
+def _find_rigid_links(body: mujoco.MjsBody) -> list[mujoco.MjsBody]:
+    """Return a body and all that is fixed to it; chains may be deeper than calls can be."""
+    links = [body]
+    for link in links:
+        links += [child for child in link.bodies if not child.joints]
+    return links
 
 
 def impossible_inertias(spec: mujoco.MjSpec) -> tuple[str, ...]:
@@ -253,6 +261,8 @@ def _moments(body: mujoco.MjsBody) -> Vector:
     full = np.array(body.fullinertia)
     if np.isnan(full[0]):
         return np.sort(np.array(body.inertia))
+    if not np.isfinite(full).all():
+        raise ModelFileError(f"the inertia of link {body.name} is not finite: correct it")
     xx, yy, zz, xy, xz, yz = full
     return np.linalg.eigvalsh(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
 
@@ -263,10 +273,11 @@ def _breaks_triangle(body: mujoco.MjsBody) -> bool:
 
 
 def _has_inertia(body: mujoco.MjsBody) -> bool:
-    """Return whether a body has mass or inertia, including bodies fixed to it."""
-    if body.mass > MIN_INERTIA and _moments(body)[0] > MIN_INERTIA:
-        return True
-    return any(_has_inertia(child) for child in body.bodies if not child.joints)
+    """Return whether a body, or one that is fixed to it, has both mass and inertia."""
+    return any(
+        link.mass > MIN_INERTIA and _moments(link)[0] > MIN_INERTIA
+        for link in _find_rigid_links(body)
+    )
 
 
 def round_inertias(spec: mujoco.MjSpec, names: Iterable[str]) -> None:

@@ -87,8 +87,10 @@ def _is_wheel(model: mujoco.MjModel, data: mujoco.MjData, joint: int) -> bool:
     if model.jnt_limited[joint] or model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
         return False
     body = int(model.jnt_bodyid[joint])
-    limb = [b for b in range(body, model.nbody) if body in _line(model, b)]
-    if any(model.body_jntnum[b] for b in limb[1:]):
+    # Bodies are numbered depth first.
+    later = (b for b in range(body + 1, model.nbody) if model.body_parentid[b] < body)
+    limb = range(body, next(later, model.nbody))
+    if model.body_jntnum[limb[1:]].any():
         return False
     geoms = np.isin(model.geom_bodyid, limb)
     places = data.geom_xpos[geoms] - data.xanchor[joint]
