@@ -462,7 +462,7 @@ def test_control_c_during_training_cancels_and_resume_finishes(tmp_path: Path) -
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert not any(map(is_there, family))
+    wait_until(lambda: not any(map(is_there, family)), 10)
     record = last(tmp_path / "runs")
     assert f"resume with: p2p resume {record.session_id}" in err
     assert "\ncancelled by user" in f"\n{out}"

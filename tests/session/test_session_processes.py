@@ -224,7 +224,7 @@ def test_a_signal_or_a_cancel_in_the_status_file_ends_it_and_leaves_no_process(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "cancelled" in err
-    assert not any(map(is_there, family))
+    wait_until(lambda: not any(map(is_there, family)), 10)
     assert status(record) == "cancelled"
     assert status(record.iteration(1).runs()[0]) == "cancelled"  # type: ignore[arg-type]
     result = record.result.read()
@@ -237,7 +237,7 @@ def test_a_signal_or_a_cancel_in_the_status_file_ends_it_and_leaves_no_process(
     again.communicate(timeout=60)
     assert again.returncode == 130
     assert status(record) == "cancelled"
-    assert not any(map(is_there, family))
+    wait_until(lambda: not any(map(is_there, family)), 10)
 
 
 def test_a_second_signal_ends_everything_at_once(sessions: Sessions) -> None:
