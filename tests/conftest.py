@@ -79,9 +79,9 @@ def small_config() -> TrainConfig:
 
 FAULTY = """
 import gymnasium as gym, os, signal, time
-from gymnasium.envs.classic_control.pendulum import PendulumEnv
+from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
 
-class Faulty(PendulumEnv):
+class Faulty(InvertedPendulumEnv):
     steps = 0
 
     def step(self, action):

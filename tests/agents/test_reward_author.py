@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -139,7 +140,8 @@ def test_hanging_environment_ends_authoring_with_no_fix(
     faulty_environment: Callable[[str, int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reward_check, "ENVIRONMENT_SECONDS", 6.0)
-    config = TrainConfig(env_id=faulty_environment("time.sleep(99)", 150))
+    fault = f"time.sleep(99 if os.getpid() != {os.getpid()} else 0)"  # where it is sandboxed
+    config = TrainConfig(env_id=faulty_environment(fault, 99))
     client = ScriptedClient({"reward_author": in_turn(draft(UPRIGHT))})
     with pytest.raises(EnvironmentFailed, match=r"environment, in step .* within 6 s"):
         write_reward(client, INTENT, config, review=False)
