@@ -650,7 +650,9 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.cannot.append("push: no part is called an object")
         return
     stated, length = goal.amount_in("m"), builder.model.length
-    usual = 0.12 * length if pushing else max(0.1 * length, builder.model.goal_radius)
+    usual = max(0.1 * length, builder.model.goal_radius)
+    if pushing:
+        usual = builder.model.placed_distance or 0.12 * length
     near = stated or usual
     if goal.direction == "away":
         if not pushing:
@@ -921,14 +923,22 @@ def _add_alternation(builder: CriteriaBuilder, _: Goal) -> None:
         builder.cannot.append("tell whether the legs move in turn")
 
 
-def _step_in_place(builder: CriteriaBuilder, _: Goal) -> None:
-    """Lift each foot again and again; two of them one after the other."""
+def _step_in_place(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Lift each foot again and again, in turn."""
     if "foot_lift" not in builder.quantities:
         builder.cannot.append("step in place")
         return
     lifted = Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_STEPPED, "height"))
-    trot = replace(ROWS["trot"][0], category="gait", soft_reason="any stepping was asked for")
+    # Foot by foot, nothing tells a learner what it lacks; any other order is as good.
+    anyhow = "any stepping was asked for"
+    trot = replace(ROWS["trot"][0], category="gait", soft_reason=anyhow)
+    height = _LIFTED if "march" in map(manner_of, goal.words) else _STEPPED
+    steps = round(STEPS_PER_SECOND * _seconds(builder))
+    in_turn = Row("Lifts its feet in turn", "swings", "lift_lead", float(steps),
+                  low=(height, "height"), soft_reason=anyhow)  # fmt: skip
     builder.add(lifted, ROWS["march"][1], trot)
+    if not any(measure.stat == "swings" for measure in builder.measures):  # a reward has one
+        builder.add(in_turn)
 
 
 def _add_flight(builder: CriteriaBuilder, _: Goal) -> None:
