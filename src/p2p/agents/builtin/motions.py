@@ -150,7 +150,7 @@ STILLNESS = frozenset({"still", "statue", "motionless", "immobile", "unmoving", 
 def not_fallen(builder: CriteriaBuilder) -> None:
     if not builder.model.starts_lying:
         builder.add(
-            Row("Does not sink down", "share", "height", 0.9, "posture", 0.25, low=(0.6, "height"))
+            Row("Does not sink down", "share", "height", 0.9, "posture", 0.25, low=(0.65, "height"))
         )
 
 
@@ -207,6 +207,8 @@ def _add_travel(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> 
     if not builder.model.knows_heading:
         if not builder.turning:
             builder.add(*ROWS["keeps_its_direction"])
+            if not builder.window[0]:  # later it may have been asked to turn
+                builder.add(*ROWS["faces_ahead"])
     elif quantity in ("forward_speed", "backward_speed"):
         limit = max(0.5 * wanted, 0.08 * builder.model.pace)
         builder.add(Limit("Keeps its line", "miss", "left_speed", limit, "gait", 0.15, low=0.0))
@@ -247,6 +249,16 @@ def _make_leg_rule(usual: str) -> Rule:
             builder.add(both)
 
     return rule
+
+
+def require_every_foot(builder: CriteriaBuilder) -> None:
+    """Let no foot of several be carried along, unless something asks for it to be held up."""
+    walks = builder.travelling and builder.stepping and not builder.tumbling
+    held_up = any(
+        m.quantity.startswith(("lift_", "spare_foot", "nose_up")) for m in builder.measures
+    )
+    if walks and not held_up and len(builder.model.spec.feet) > 2:
+        builder.add(*ROWS["every_foot"])
 
 
 def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:

@@ -480,7 +480,7 @@ def _bounded_shape(
     if measure.stat == "swings":  # a little beyond, and somewhat more often
         return "swing", {"target": 1.2 * low, "scale": 1.5 * threshold}
     if high is not None:
-        leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
+        leans = quantity.key in ("tilt", "pole_tilt", "facing")  # none of it is of any use
         whole = leans or quantity.key == "cart_offset"
         scale = max(1.5 * abs(high), quantity.full_cost if whole else 0.0)
         return "under", {"target": 0.0 if leans else 0.9 * high, "scale": scale}
@@ -543,7 +543,9 @@ def render(recipe: Recipe) -> str:
     used = dict.fromkeys(term.quantity for term in recipe.terms if term.quantity)
     lines = [f"q_{key} = {quantities[key].reward_code(side_info=recipe.side_info)}" for key in used]
     timed = any(term.window != WHOLE for term in recipe.terms)
-    memory = []
+    kept = [quantities[key].memory_code(side_info=recipe.side_info) for key in used]
+    memory = [begin for begin, _ in filter(None, kept)]
+    lines = [update for _, update in filter(None, kept)] + lines
     if timed and recipe.observe_time:
         lines.append("now = obs[..., -1]")
     elif timed:
