@@ -108,12 +108,13 @@ def _save_score(
 
 
 def _ask_for_scores(record: SessionRecord, videos: list[LabelledVideo], annotator: str) -> None:
-    from p2p.session.labels import blind_copy
-
     left = [v for v in videos if annotator not in {each.annotator for each in v.labels}]
     for number, video in enumerate(left, 1):
-        place = escape(display_path(blind_copy(record, video)))
-        err.print(f"{number} of {len(left)}  {place}", soft_wrap=True)
+        file, problem = _draw(record, video)
+        if file is None:
+            err.print(f"{video.video_id}: {escape(problem)}: skipped", soft_wrap=True)
+            continue
+        err.print(f"{number} of {len(left)}  {escape(display_path(file))}", soft_wrap=True)
         try:
             text = typer.prompt(QUESTION, default="", show_default=False, err=True)
         except typer.Abort:  # Ctrl-C, or the end of the input
@@ -131,23 +132,36 @@ def _ask_for_scores(record: SessionRecord, videos: list[LabelledVideo], annotato
             _save_score(record, video, score, annotator, "")
 
 
+def _draw(record: SessionRecord, video: LabelledVideo) -> tuple[Path | None, str]:
+    """Return the file to look at, or None and why there is none."""
+    from p2p.session.labels import blind_copy
+    from p2p.training.video.rendering import VideoError
+
+    try:
+        return blind_copy(record, video), ""
+    except VideoError as error:
+        return None, f"it cannot be drawn: {error}"
+
+
 def _print_comparison(record: SessionRecord, annotator: str, *, as_json: bool) -> None:
     """What there is to score, and how the scores compare with the judges'."""
     from p2p.records.formatting import format_score
     from p2p.records.session_view import SessionView
-    from p2p.session.labels import blind_copy, compare, labelled_videos
+    from p2p.session.labels import compare, labelled_videos
 
     view = SessionView(record)
     videos, comparison = labelled_videos(view), compare(view)
+    drawn = [_draw(record, each) for each in videos]
     if as_json:
         value: dict[str, Any] = {
             "videos": [
                 {
                     "video": each.video_id,
-                    "file": str(blind_copy(record, each)),
+                    "file": str(file) if file else None,
+                    "error": problem,
                     "labels": [label.model_dump(mode="json") for label in each.labels],
                 }
-                for each in videos
+                for each, (file, problem) in zip(videos, drawn, strict=True)
             ],
             "scores": len(comparison.pairs) if comparison else 0,
             "mean_difference": comparison.difference if comparison else None,
@@ -155,10 +169,10 @@ def _print_comparison(record: SessionRecord, annotator: str, *, as_json: bool) -
         }
         answer(value, "", as_json=True)
         return
-    for each in videos:
+    for each, (file, problem) in zip(videos, drawn, strict=True):
         mine = [label.score for label in each.labels if label.annotator == annotator]
         given = format_score(mine[0]) if mine else "  - "
-        out.print(f"{each.video_id}  {given}  {escape(display_path(blind_copy(record, each)))}",
-                  soft_wrap=True)  # fmt: skip
+        place = display_path(file) if file else problem
+        out.print(f"{each.video_id}  {given}  {escape(place)}", soft_wrap=True)
     if comparison is not None:
         out.print(str(comparison), soft_wrap=True)
