@@ -280,7 +280,7 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        from unstable.dashboard.html import draw_run
+        from unstable.dashboard.drawing import draw_run
 
         return draw_run(self.view())
 
