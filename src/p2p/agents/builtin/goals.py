@@ -193,7 +193,7 @@ def _find_twin(goal: Goal, earlier: Sequence[Goal]) -> int | None:
             for place, other in enumerate(earlier)
             if other.motion in _TURNS_BY
             and other.negated == goal.negated
-            and other.direction in ("", goal.direction)
+            and (not goal.direction or other.direction in ("", goal.direction))
         ),
         None,
     )

@@ -349,13 +349,18 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         if radius is not None:
             _add_circle(builder, goal, quantity, radius)
             return
-        rate = _usual_turn_rate(builder, goal, usual, quantity) if stated is None else stated
         angle = goal.amount_in("rad")
         if angle is not None:
             _add_turn_by(builder, angle, "right" if right else "left")
         elif times := goal.amount_in("times"):
             builder.add(Row(title, "turns", quantity, times))
+        elif builder.travelling and (rates := _wide_circle_rates(builder, goal)):
+            builder.add(
+                Limit(_WIDE_CIRCLE, "miss", quantity, rates[1] - rates[0], low=rates[0]),
+                _make_steady_row("Keeps turning", quantity, rates[0]),
+            )
         else:
+            rate = _usual_turn_rate(builder, goal, usual) if stated is None else stated
             turning = _rate(title, "rate", quantity, rate, None if stated is None else 0.15)
             if builder.travelling and not goal.speed and "ahead_speed" in builder.quantities:
                 turning = replace(turning, weight=0.3)  # or what swims would spin where it is
@@ -366,24 +371,21 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
     return rule
 
 
-def _usual_turn_rate(builder: CriteriaBuilder, goal: Goal, usual: str, quantity: str) -> float:
+def _usual_turn_rate(builder: CriteriaBuilder, goal: Goal, usual: str) -> float:
     """Return the rate at which to turn where none is stated: slowly on the way somewhere."""
     rate = TURN_RATES[goal.speed or ("slow" if builder.travelling else usual)]
-    if "ahead_speed" in builder.quantities and not (builder.travelling and not goal.speed):
-        rate *= IN_WATER
-    if builder.travelling and "wide_circle" in map(manner_of, goal.words):
-        rate = min(rate, _add_wide_circle(builder, goal, quantity) or rate)
-    return rate
+    in_water = "ahead_speed" in builder.quantities and (goal.speed or not builder.travelling)
+    return rate * IN_WATER if in_water else rate
 
 
-def _add_wide_circle(builder: CriteriaBuilder, goal: Goal, quantity: str) -> float:
-    """Bound the turn rate from above; return the rate to turn at, 0 if a lap takes too long."""
+def _wide_circle_rates(builder: CriteriaBuilder, goal: Goal) -> tuple[float, float] | None:
+    """Return the usual and the highest turn rate; None where there is no time for a wide lap."""
+    if "wide_circle" not in map(manner_of, goal.words):
+        return None
     speed = builder.speed or PACES[goal.speed or "medium"] * builder.model.pace
-    tightest, lap = speed / (WIDE_RADIUS * builder.model.length), 2 * pi / _seconds(builder)
-    if lap > 0.8 * tightest:
-        return 0.0
-    builder.add(Limit(_WIDE_CIRCLE, "mean", quantity, tightest))
-    return max(lap, 0.6 * tightest)
+    lap, tightest = 2 * pi / _seconds(builder), speed / (WIDE_RADIUS * builder.model.length)
+    usual = (max(lap, 0.6 * tightest) + tightest) / 2
+    return (usual, tightest) if lap < 0.8 * tightest else None
 
 
 def _add_turn_by(builder: CriteriaBuilder, angle: float, way: str) -> None:
