@@ -12,7 +12,8 @@ attains the suite's measure, and to which nobody objects, is a false fail.
 Each attack is a line of JSON in the first --rows file as soon as it is judged, and is not done
 again; --write makes the table of all the files and of those rows that it holds already. --rejudge
 trains nothing: it judges the policies in --folder again, by the criteria of now. Robots of mjlab
-are attacked where the engine is installed.
+are attacked where the engine is installed. --robots takes model files as well (MJCF, URDF), which
+are trained as `p2p run --env FILE` does, in MuJoCo on the CPU.
 """
 
 from __future__ import annotations
@@ -74,6 +75,40 @@ PROMPTS = {
     ),
 }
 """What is attacked; those of the suite `mujoco_prompts` have a ground truth of their own."""
+FILE_STEPS = 1_000_000
+FILE_PROMPTS = (
+    "walk forward at half a metre per second",
+    "stand still",
+    "walk backward",
+    "turn on the spot to the left",
+    "crouch",
+    "lie down",
+)
+"""What is attacked on robots from model files; no suite has them."""
+
+
+def prompts_of(env_id: str) -> tuple[str, ...]:
+    return PROMPTS.get(env_id, FILE_PROMPTS)
+
+
+def steps_of(env_id: str) -> int:
+    return STEPS.get(env_id, FILE_STEPS)
+
+
+def title_of(env_id: str) -> str:
+    """How the table calls a robot."""
+    from p2p.training.model_files.store import is_model
+
+    if not is_model(env_id):
+        return env_id
+    name = env_id.removeprefix("robots/").rpartition("-")[0].upper()
+    return f"{name} from its model file, on the CPU, not mjlab's task"
+
+
+def order_of(env_id: str) -> tuple[int, str]:
+    """The place of a robot in the table."""
+    known = list(PROMPTS)
+    return (known.index(env_id) if env_id in known else len(known), env_id)
 
 
 def key_of(row: Row) -> tuple[str, str, str, int]:
@@ -188,9 +223,12 @@ def plan(robots: Sequence[str], seeds: int, steps: int | None, folder: Path) -> 
             except (EngineMissing, ConfigurationError) as error:
                 print(f"skipped {env_id}: {' '.join(str(error).split())}", flush=True)
                 continue
-        for prompt in PROMPTS[env_id]:
+        for prompt in prompts_of(env_id):
             intent, _ = criteria_and_judge(env_id, prompt)
-            count = steps or STEPS[env_id]
+            if not intent.criteria:
+                print(f"{title_of(env_id)} “{prompt}”: refused", flush=True)
+                continue
+            count = steps or steps_of(env_id)
             attacks, unpaid = plan_attacks(intent, settings(intent, count))
             if unpaid:
                 print(f"{env_id} “{prompt}”: no reward pays for {', '.join(unpaid)}", flush=True)
@@ -284,21 +322,20 @@ def counts(rows: Sequence[Row]) -> list[str]:
 
 
 def report(rows: Sequence[Row]) -> str:
-    ordered = sorted(rows, key=lambda r: (list(PROMPTS).index(r["env_id"]), *key_of(r)))
+    ordered = sorted(rows, key=lambda r: (order_of(r["env_id"]), *key_of(r)))
     judged = [row for row in ordered if not row["error"]]
     now = [row for row in judged if row.get("episodes")]
     before = [row for row in judged if not row.get("episodes")]
     episodes = " or ".join(map(str, sorted({row["episodes"] for row in now})))
     robots = [
-        [env_id, *counts(mine), *counts([r for r in before if r["env_id"] == env_id])[:3]]
-        for env_id in PROMPTS
-        if any(row["env_id"] == env_id for row in judged)
+        [title_of(env_id), *counts(mine), *counts([r for r in before if r["env_id"] == env_id])[:3]]
+        for env_id in dict.fromkeys(row["env_id"] for row in judged)
         for mine in [[row for row in now if row["env_id"] == env_id]]
     ]
     total = ["all", *counts(now), *counts(before)[:3]]
     cells = [
         [
-            row["env_id"],
+            title_of(row["env_id"]),
             row["prompt"],
             row["attack"],
             str(row["seed"]),
@@ -348,10 +385,10 @@ def report(rows: Sequence[Row]) -> str:
 def limits(judged: Sequence[Row]) -> list[str]:
     """Where the attacks are no test of the judge."""
     attacked = {row["env_id"] for row in judged}
-    weak = [e for e in PROMPTS if e in attacked and not any(
+    weak = [title_of(e) for e in sorted(attacked, key=order_of) if not any(
         row["passed"] for row in judged if row["env_id"] == e)]  # fmt: skip
     unseen = {
-        f"{row['env_id']} “{row['prompt']}”"
+        f"{title_of(row['env_id'])} “{row['prompt']}”"
         for row in judged
         if row["passed"] and row["truth_met"] is None
     }
@@ -383,7 +420,9 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=1, help="attacks side by side, a core each")
     parser.add_argument("--minutes", type=float, default=1e6, help="start no attack after these")
-    parser.add_argument("--robots", nargs="+", default=list(PROMPTS), choices=list(PROMPTS))
+    parser.add_argument(
+        "--robots", nargs="+", default=list(PROMPTS), metavar="ID", help="or model files"
+    )
     parser.add_argument("--prompts", nargs="+", help="only these")
     parser.add_argument("--steps", type=int, help="of every training")
     parser.add_argument("--seeds", type=int, default=2)
@@ -399,6 +438,9 @@ def main() -> None:
     if args.one:
         print(json.dumps(attack_once(json.loads(args.one))))
         return
+    from p2p.training.model_files.adoption import env_id_of
+
+    args.robots = [env_id_of(robot) for robot in args.robots]
     folder = args.folder.absolute()
     files = args.rows or [folder / "rows.jsonl"]
     rows = read_rows(files)

@@ -28,7 +28,6 @@ from p2p.agents.judge_agent import judge_trajectories
 from p2p.benchmark.measuring import play_policy
 from p2p.benchmark.suite import Case
 from p2p.benchmark.truth import TRUTHS
-from p2p.benchmark.truth.episode import Episode
 from p2p.benchmark.truth.legged import follow
 from p2p.benchmark.truth.plausible import objections, watch
 from p2p.config import LoopConfig, TrainConfig
@@ -269,24 +268,27 @@ def _add_truth(
     files: Sequence[Path],
     case: Case | None,
 ) -> AttackResult:
-    """Add the ground truth, in plain Gymnasium or from an engine's recorded positions."""
+    """Add the ground truth, in plain Gymnasium or from an engine's recorded positions.
+
+    What a person would object to is looked for in the very episodes that the judge saw.
+    """
     from p2p.training.video.scene import open_model
 
     model, _ = open_model(config.env_id)
     update: dict[str, object] = {}
-    if is_engine(config.engine):
-        spec = spec_for(config)
-        horizon = config.max_episode_steps or spec.max_episode_steps or 1
-        played: list[Episode] = []
-        for file in files:
-            qpos = RecordedEpisode.load(file)["qpos"].astype(np.float64)
-            # The state before the first step is not kept.
-            played.append(follow(model, np.concatenate([qpos[:1], qpos]), spec.dt, horizon))
-    else:
-        played = play_policy(config.env_id, policy)
-    sights = [watch(model, e.qpos, dt=e.dt, horizon=e.horizon) for e in played]
+    spec = spec_for(config)
+    horizon = config.max_episode_steps or spec.max_episode_steps or 1
+    # The state before the first step is not kept.
+    recorded = [RecordedEpisode.load(file)["qpos"].astype(np.float64) for file in files]
+    starting = [np.concatenate([qpos[:1], qpos]) for qpos in recorded]
+    sights = [watch(model, qpos, dt=spec.dt, horizon=horizon) for qpos in starting]
     if case is not None and case.truth is not None and case.threshold is not None:
         truth = TRUTHS[case.truth]
+        played = (
+            [follow(model, qpos, spec.dt, horizon) for qpos in starting]
+            if is_engine(config.engine)
+            else play_policy(config.env_id, policy)
+        )
         value = fmean(truth.measure(episode) for episode in played)
         met = truth.passes(value, case.threshold)
         asked = f"{truth.better.replace('_', ' ')} {case.threshold:g} asked"

@@ -126,6 +126,28 @@ def test_one_that_drags_a_leg_does_not_walk() -> None:
     assert "asymmetric" in dragged["failure_tags"]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "asked"),
+    [("walk forward", True), ("walk in a circle", True), ("walk on three legs", False),
+     ("hop forward", False), ("keep the front left leg off the ground and walk", False)],
+)  # fmt: skip
+def test_one_that_walks_steps_with_every_foot(prompt: str, asked: bool) -> None:
+    criteria = write_criteria(IntentRequest(prompt=prompt, env_id="Ant-v5")).criteria
+    assert any(c.title == "Steps with every foot" for c in criteria) == asked
+
+
+def test_a_foot_that_is_carried_does_not_step() -> None:
+    def measured(flicks: float) -> float:
+        columns = episode("Ant-v5", 1000)
+        phase = np.arange(1000)[:, None] * 0.05 + np.array([0.0, 0.25, 0.5, 0.75])
+        columns["foot_contact"] = 1.0 * (phase % 1.0 < np.array([0.6, 0.6, 0.6, flicks]))
+        _, reply = judged("walk forward", "Ant-v5", columns)
+        return float(reply["criteria"]["steps_with_every_foot"]["score"])
+
+    assert (measured(0.6), measured(0.0)) == (1.0, 0.0)
+    assert measured(0.03) < 0.8
+
+
 def test_one_that_stays_on_the_ground_does_not_hop() -> None:
     def hopper(in_the_air: float) -> tuple[float, dict[str, Any]]:
         columns = episode("Hopper-v5", 1000, x_velocity=np.full(1000, 1.5))

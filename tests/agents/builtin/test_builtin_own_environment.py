@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -208,3 +209,30 @@ def test_forward_is_where_it_faces_for_one_that_does_not_see_which_way_that_is()
     assert recipe is not None
     turning = next(term for term in recipe.terms if term.quantity == "turn_left_rate")
     assert turning.scale >= 1.0  # one that walks turns as fast as that with every stride
+
+
+def test_where_it_faces_is_paid_and_judged_from_the_start_of_each_episode() -> None:
+    criteria = write_criteria(IntentRequest(prompt="go ahead", env_id=BLIND)).criteria
+    facing = quantities_of(BLIND)["facing"]
+    # By its rate alone it might turn by half a circle.
+    [faces] = [c for c in criteria if c.title.startswith("Faces the way it faced")]
+    assert faces.hard
+    assert facing.words in faces.measure
+    request = RewardRequest(prompt="go ahead", env_id=BLIND, criteria=criteria, side_info=True)
+    names: dict[str, Any] = {"RewardFunction": object}
+    exec(write_reward(request).code, names)  # noqa: S102 - our own text
+    reward = names["Sequence"]()
+    obs, parts = np.zeros((2, 17)), len(get_env_spec(BLIND).bodies)
+    state = SimpleNamespace(qpos=np.zeros((2, 9)), qvel=np.zeros((2, 8)))
+
+    def paid(heading: tuple[float, float], *start: bool) -> list[float]:
+        info = {"heading": np.array(heading), "_episode_start": np.array(start),
+                "body_velocity": np.zeros((2, parts, 3)), "body_position": np.zeros((2, parts, 3)),
+                "ground_contact": np.zeros((2, parts)), "mj_data": state}  # fmt: skip
+        _, terms = reward.compute(obs, np.zeros((2, 2)), obs, info)
+        return [round(float(term), 3) for term in terms["facing"]]
+
+    assert paid((2.0, -1.0), True, True) == [0.0, 0.0]
+    turned, straight = paid((2.5, -1.0), False, False)
+    assert turned < straight == 0.0
+    assert paid((2.5, -1.0), True, False) == [0.0, 0.0]

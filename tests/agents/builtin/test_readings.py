@@ -106,9 +106,11 @@ def test_a_bound_on_a_speed_is_no_target(
     [
         ("Reacher-v5", "reach the target within 1 cm", 0.01),
         ("Pusher-v5", "push the object to within 5 cm of the goal", 0.05),
+        # On its mark, a disc of 8 cm, above which its middle is 4.8 cm.
+        ("Pusher-v5", "push the object to the goal", 0.0933),
     ],
 )
-def test_how_near_is_said_is_asked_for(env_id: str, prompt: str, near: float) -> None:
+def test_how_near_is_said_or_shown_is_asked_for(env_id: str, prompt: str, near: float) -> None:
     proposal = propose(env_id, prompt)
     assert not proposal.unused_words
     (task,) = (c for c in proposal.criteria if c.measure.endswith("at the end"))

@@ -28,6 +28,7 @@ from p2p.agents.builtin.motions import (
     PACES,
     RULES,
     WAYS,
+    require_every_foot,
     slow_motion,
     unmeasured_manners,
 )
@@ -173,6 +174,10 @@ _LATER = {"high": 1, "powerful": 1, "repeatedly": 1, "low": 2}
 """A jump is high by its own criterion, so that motions come first."""
 
 
+_LEGS = frozenset({"leg", "foot", "feet", "limp", "limb", "paw", "hobble"})
+"""Words that, where they are not understood, may ask for fewer feet than there are."""
+
+
 def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
     """The criteria that the goals ask for, and the usual ones on top."""
     builder = CriteriaBuilder(model, quantities_of(model.spec.env_id))
@@ -212,6 +217,8 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
                     motions_served.append(builder.served)
             else:
                 builder.uncovered += unmeasured_manners(builder, goal, goal.motion)
+        if not {word.rstrip("s") for words in parsed.unused for word in words.split()} & _LEGS:
+            require_every_foot(builder)
     builder.moves = any(motions_served) or not motions_served
     builder.window = WHOLE
     if builder.criteria and not builder.has_task and not builder.cannot:

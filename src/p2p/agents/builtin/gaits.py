@@ -75,6 +75,8 @@ SET_DOWN = 0.005
 """At which height of its lowest point a foot is on the ground, in m."""
 LIFT_SECONDS = 1.5
 """Within which every foot that steps is lifted."""
+STANCE_SECONDS = 2.0
+"""Within which every foot that steps stands as well."""
 
 
 def settle_contact(contact: np.ndarray, on: int, off: int) -> np.ndarray:
@@ -174,6 +176,13 @@ def judge_functions(code: str) -> str:
     return "\n\n".join(map(inspect.getsource, (settle_contact, *used))) if used else ""
 
 
+class Memory(NamedTuple):
+    """What a reward remembers from step to step: code over `start`, itself and the columns."""
+
+    name: str
+    update: str
+
+
 class GaitCode(NamedTuple):
     """What a quantity of a gait is made of: templates over the columns of a trajectory."""
 
@@ -182,6 +191,7 @@ class GaitCode(NamedTuple):
     unit: str
     reward: str | None
     judge: str
+    memory: Memory | None = None
 
 
 def order_feet(model: Morphology) -> tuple[int, ...] | None:
@@ -232,16 +242,29 @@ def gait_codes(model: Morphology) -> Iterator[GaitCode]:
         reward = _agreement(gait) if name not in _SEEN_LATER else None
         yield GaitCode(f"{name}_match", words, "", reward,
                        f"match_gait({{foot_contact}}, {shape})")  # fmt: skip
+    gaits = gaits_of(model)
+    if alternating := gaits.get("trot") or gaits.get("steps"):
+        phases = alternating.patterns[0]
+        halves = ([i for i, phase in enumerate(phases) if phase == one] for one in (0.0, 0.5))
+        lifts = (f"np.mean({{foot_height}}[..., {half}], axis=-1)" for half in halves)
+        lead = f"({' - '.join(lifts)})"
+        yield GaitCode("lift_lead", "lead in height of one half of its feet over the other", "m",
+                       lead, lead)  # fmt: skip
     if set(order_feet(model) or ()) == {LF, RF}:
         yield GaitCode("skip_match", "match of the touch-downs with skipping", "", None,
                        f"match_skip({{foot_contact}}, {on}, {off})")  # fmt: skip
     if model.spec.feet and not model.starts_lying:
-        size = max(2, round(LIFT_SECONDS / dt))
-        ends = f"(({size // 2}, {size - 1 - size // 2}), (0, 0))"
-        padded = f"np.pad({{foot_height}}, {ends}, mode='edge')"
-        highest = f"np.lib.stride_tricks.sliding_window_view({padded}, {size}, axis=0).max(axis=-1)"
+        lift = f"np.min({_windows('foot_height', LIFT_SECONDS, dt)}.max(axis=-1), axis=-1)"
         yield GaitCode("foot_lift", f"lift of the foot that is lifted least, within {LIFT_SECONDS} "
-                       "s", "m", None, f"np.min({highest}, axis=-1)")  # fmt: skip
+                       "s", "m", None, lift)  # fmt: skip
+        least = "(lambda s: np.min(s, axis=-1) / np.maximum(np.mean(s, axis=-1), 1e-3))({})"
+        stance = f"{_windows('foot_contact', STANCE_SECONDS, dt)}.mean(axis=-1)"
+        new = min(1.0, 2 * dt / STANCE_SECONDS)
+        fading = f"{1 - new:.4g} * self._stance + {new:.4g} * {{foot_contact}}"
+        remembered = Memory("self._stance", f"np.where(start[..., None], 0.5, {fading})")
+        yield GaitCode("least_stance", "time on the ground of the foot that is there least, as a "
+                       f"share of the mean of all feet, within {STANCE_SECONDS:g} s", "",
+                       least.format("self._stance"), least.format(stance), remembered)  # fmt: skip
     if model.spec.feet and not model.starts_lying and model.root is not None:
         yield GaitCode("landings", "number of feet that touch down", "", None,
                        f"count_landings({{foot_contact}}, {on}, {off})")  # fmt: skip
@@ -259,10 +282,19 @@ def gait_codes(model: Morphology) -> Iterator[GaitCode]:
             yield GaitCode(f"turned_{way}", f"angle by which it has turned to the {way}", "rad",
                            within if model.knows_heading else None,
                            f"{sign}(np.unwrap({{heading}}) - {{heading}}[:1])")  # fmt: skip
-        turned = "{heading} - {heading}[:1]"
+        angle = "np.abs(np.arctan2(np.sin({0}), np.cos({0})))"
+        began = Memory("self._began_facing", "np.where(start, {heading}, self._began_facing)")
         yield GaitCode("facing", "angle between where it faces and where it faced at the start",
-                       "rad", None,
-                       f"np.abs(np.arctan2(np.sin({turned}), np.cos({turned})))")  # fmt: skip
+                       "rad", angle.format("{heading} - self._began_facing"),
+                       angle.format("{heading} - {heading}[:1]"), began)  # fmt: skip
+
+
+def _windows(column: str, seconds: float, dt: float) -> str:
+    """Code of the steps around each step, on a last axis."""
+    size = max(2, round(seconds / dt))
+    ends = f"(({size // 2}, {size - 1 - size // 2}), (0, 0))"
+    padded = f"np.pad(1.0 * {{{column}}}, {ends}, mode='edge')"
+    return f"np.lib.stride_tricks.sliding_window_view({padded}, {size}, axis=0)"
 
 
 _NAMES = {"walk": "a walk", "trot": "a trot", "pace": "a pace", "bound": "a bound",

@@ -154,7 +154,7 @@ STILLNESS = frozenset({"still", "statue", "motionless", "immobile", "unmoving", 
 def not_fallen(builder: CriteriaBuilder) -> None:
     if not builder.model.starts_lying:
         builder.add(
-            Row("Does not sink down", "share", "height", 0.9, "posture", 0.25, low=(0.6, "height"))
+            Row("Does not sink down", "share", "height", 0.9, "posture", 0.25, low=(0.65, "height"))
         )
 
 
@@ -211,6 +211,8 @@ def _add_travel(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> 
     if not builder.model.knows_heading:
         if not builder.turning:
             builder.add(*ROWS["keeps_its_direction"])
+            if not builder.window[0]:  # later it may have been asked to turn
+                builder.add(*ROWS["faces_ahead"])
     elif quantity in ("forward_speed", "backward_speed"):
         limit = max(0.5 * wanted, 0.08 * builder.model.pace)
         builder.add(Limit("Keeps its line", "miss", "left_speed", limit, "gait", 0.15, low=0.0))
@@ -251,6 +253,16 @@ def _make_leg_rule(usual: str) -> Rule:
             builder.add(both)
 
     return rule
+
+
+def require_every_foot(builder: CriteriaBuilder) -> None:
+    """Let no foot of several be carried along, unless something asks for it to be held up."""
+    walks = builder.travelling and builder.stepping and not builder.tumbling
+    held_up = any(
+        m.quantity.startswith(("lift_", "spare_foot", "nose_up")) for m in builder.measures
+    )
+    if walks and not held_up and len(builder.model.spec.feet) > 2:
+        builder.add(*ROWS["every_foot"])
 
 
 def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:
@@ -673,7 +685,9 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.cannot.append("push: no part is called an object")
         return
     stated, length = goal.amount_in("m"), builder.model.length
-    usual = 0.12 * length if pushing else max(0.1 * length, builder.model.goal_radius)
+    usual = max(0.1 * length, builder.model.goal_radius)
+    if pushing:
+        usual = builder.model.placed_distance or 0.12 * length
     near = stated or usual
     if goal.direction == "away":
         if not pushing:
@@ -944,14 +958,22 @@ def _add_alternation(builder: CriteriaBuilder, _: Goal) -> None:
         builder.cannot.append("tell whether the legs move in turn")
 
 
-def _step_in_place(builder: CriteriaBuilder, _: Goal) -> None:
-    """Lift each foot again and again; two of them one after the other."""
+def _step_in_place(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Lift each foot again and again, in turn."""
     if "foot_lift" not in builder.quantities:
         builder.cannot.append("step in place")
         return
     lifted = Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_STEPPED, "height"))
-    trot = replace(ROWS["trot"][0], category="gait", soft_reason="any stepping was asked for")
+    # Foot by foot, nothing tells a learner what it lacks; any other order is as good.
+    anyhow = "any stepping was asked for"
+    trot = replace(ROWS["trot"][0], category="gait", soft_reason=anyhow)
+    height = _LIFTED if "march" in map(manner_of, goal.words) else _STEPPED
+    steps = round(STEPS_PER_SECOND * _seconds(builder))
+    in_turn = Row("Lifts its feet in turn", "swings", "lift_lead", float(steps),
+                  low=(height, "height"), soft_reason=anyhow)  # fmt: skip
     builder.add(lifted, ROWS["march"][1], trot)
+    if not any(measure.stat == "swings" for measure in builder.measures):  # a reward has one
+        builder.add(in_turn)
 
 
 def _add_flight(builder: CriteriaBuilder, _: Goal) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from p2p.agents.builtin.gaits import gait_codes
+from p2p.agents.builtin.gaits import Memory, gait_codes
 from p2p.agents.builtin.morphology import OBJECTS, Morphology, morphology_of
 from p2p.training.env_spec import BodyEntry, GeomEntry
 from p2p.training.specs.quantities import QUANTITIES
@@ -59,6 +59,8 @@ class Quantity:
     """How many times its target is best of all; None: the more the better."""
     stretch: float | None = None
     """For a limb's height, which has no natural zero: how long the limb is."""
+    usual: float | None = None
+    """What it is where the agent stands."""
     ceiling: tuple[float, float] | None = None
     """From where on it is much, and above which the environment ends the episode."""
     turning: float | None = None
@@ -69,6 +71,8 @@ class Quantity:
     """From where on a cost of it no longer grows."""
     felt_as: str = ""
     """The quantity through which a policy notices it, where it does not observe it itself."""
+    memory: Memory | None = None
+    """What a reward has to remember for it."""
 
     def judge_code(self, columns: Collection[str]) -> str | None:
         """Return the code for a judge with these columns, or None if it cannot be measured."""
@@ -82,7 +86,21 @@ class Quantity:
 
     def reward_code(self, *, side_info: bool = False) -> str | None:
         """Return the code for a reward, or None if no reward can read it."""
+        code = self._fill_for_reward(self.code.reward, side_info=side_info)
+        if self.memory and self._fill_for_reward(self.memory.update, side_info=side_info) is None:
+            return None
+        if code is None and side_info and not self.episode_only:
+            return self._fill_for_reward(self.code.judge, side_info=True)
+        return code
 
+    def memory_code(self, *, side_info: bool = False) -> tuple[str, str] | None:
+        """Return the lines by which a reward begins to remember and goes on, or None."""
+        if self.memory is None:
+            return None
+        update = self._fill_for_reward(self.memory.update, side_info=side_info)
+        return f"{self.memory.name} = 0.0", f"{self.memory.name} = {update}"
+
+    def _fill_for_reward(self, template: str | None, *, side_info: bool) -> str | None:
         def argument(name: str) -> str | None:
             if name in QUANTITIES and not side_info:
                 return None
@@ -91,10 +109,7 @@ class Quantity:
         def state(name: str) -> str | None:
             return f'info["mj_data"].{name}' if name in STATE_COLUMNS else argument(name)
 
-        code = _fill_template(self.code.reward, argument)
-        if code is None and side_info and not self.episode_only:
-            return _fill_template(self.code.judge, state)
-        return code
+        return _fill_template(template, state if side_info else argument)
 
 
 def _fill_template(template: str | None, source: Callable[[str], str | None]) -> str | None:
@@ -274,8 +289,9 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
         climb = (
             _free_velocity(model, 2) if model.free else _state(model, "qvel", joint.qvel_address)
         )
+        usual = None if model.starts_lying else model.standing_height
         yield Quantity("height", f"height of the {root.name}", "m", _height(model), "z",
-                       headroom=3.0, ceiling=model.ceiling)  # fmt: skip
+                       headroom=3.0, usual=usual, ceiling=model.ceiling)  # fmt: skip
         yield Quantity("climb_speed", f"upward speed of the {root.name}", "m/s", climb, "v_z")
         yield Quantity("bounce", f"speed of the {root.name} up or down", "m/s",
                        _formula("np.abs({})", climb), r"\|v_z\|")  # fmt: skip
@@ -686,8 +702,10 @@ def _find_mirror_pairs(model: Morphology) -> Iterator[tuple[JointEntry, JointEnt
 
 
 def _gaits(model: Morphology) -> Iterator[Quantity]:
-    for key, words, unit, reward, judge in gait_codes(model):
-        yield Quantity(key, words, unit, Code(reward, judge), episode_only=True)
+    for key, words, unit, reward, judge, memory in gait_codes(model):
+        # Whoever never sets a foot down is told so by nothing else.
+        yield Quantity(key, words, unit, Code(reward, judge), episode_only=True, memory=memory,
+                       least_weight=0.3 if key == "least_stance" else 0.0)  # fmt: skip
 
 
 def _effort(model: Morphology) -> Iterator[Quantity]:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 SUNK, TILTED_RAD, DEEP_M = 0.5, 1.05, 0.02
 """A trunk below half of its height at the start; one turned by 60 degrees; a part in the ground."""
+UNUSED, OFF_COURSE_RAD = 0.25, 0.8
+"""A foot on the ground for a smaller share of the mean of all feet is carried; one that turns
+further goes elsewhere."""
+LASTS, OVER = 0.99, 0.1
+"""Of the time: an episode that is shorter ends early; who leans over for longer has fallen over."""
 SEEN_MOVE = 0.02
 """rad or m within a step: less of a tremble is not seen."""
 AT_STOP = 0.01
@@ -187,8 +192,14 @@ class Sight:
     aside: float = 0.0
     turned: float = np.nan
     """rad/s, net, counterclockwise; NaN, which is objected to by nothing, where it cannot turn."""
+    turned_by: float = np.nan
+    """The same in rad."""
     strayed: float = 0.0
     """m, at the farthest, from where it was at the start."""
+    least_used: float = 1.0
+    """How long that of several feet touches the ground that does so least, of the mean of all."""
+    has_front: bool = False
+    """Whether its feet stand in an oblong, so that one sees which way it faces."""
     flights: int = 0
     """How often nothing of it touches the ground for FLIGHT_S or longer."""
     touching: Mapping[str, float] | None = None
@@ -225,6 +236,7 @@ def _watch_trunk(robot: PosedModel, qpos: Floats, sight: Sight, dt: float) -> Si
     first = start.xmat[trunk].reshape(3, 3).copy()
     sunk = tilted = deep = 0
     touched: dict[int, int] = {}
+    used = dict.fromkeys(robot.carriers, 0)
     places, headings, aloft = [start.xpos[trunk, :2].copy()], [0.0], []
     data = robot.at(robot.start)
     for pose in qpos[1:]:
@@ -233,6 +245,8 @@ def _watch_trunk(robot: PosedModel, qpos: Floats, sight: Sight, dt: float) -> Si
         touching = robot.touching(data)
         for body in touching.keys() - robot.carriers:
             touched[body] = touched.get(body, 0) + 1
+        for body in touching.keys() & robot.carriers:
+            used[body] += 1
         deep += any(depth > DEEP_M for depth in touching.values())
         aloft.append(not touching)
         turn = data.xmat[trunk].reshape(3, 3) @ first.T
@@ -256,10 +270,25 @@ def _watch_trunk(robot: PosedModel, qpos: Floats, sight: Sight, dt: float) -> Si
         ahead=float(went @ ahead),
         aside=float(went @ np.array([-ahead[1], ahead[0]])),
         turned=float(np.unwrap(headings)[-1]) / (steps * dt) if free else np.nan,
+        turned_by=float(np.unwrap(headings)[-1]) if free else np.nan,
         strayed=float(np.linalg.norm(np.array(places) - places[0], axis=1).max()),
+        least_used=_least_used(list(used.values())) if robot.can_fall else 1.0,
+        has_front=_has_front(robot, start),
         flights=_count_flights(aloft, max(1, round(FLIGHT_S / dt))),
         touching={robot.name(b): n / steps for b, n in touched.items()} if robot.can_fall else {},
     )
+
+
+def _has_front(robot: PosedModel, start: mujoco.MjData) -> bool:
+    """Return whether its feet stand in an oblong; a square looks the same from all sides."""
+    if len(robot.carriers) < 2:
+        return False
+    wide, long = np.sort(np.ptp(start.xpos[sorted(robot.carriers), :2], axis=0))
+    return bool(long > 1.1 * wide)
+
+
+def _least_used(steps: Sequence[int]) -> float:
+    return min(steps) / max(float(np.mean(steps)), 1e-9) if len(steps) > 2 else 1.0
 
 
 def _count_flights(aloft: Sequence[bool], least: int) -> int:
@@ -326,6 +355,8 @@ _GOING = (
     r"\b(walk|run|sprint|go\b|goes|going|move|trot|gallop|hop|swim|glide|jog|march|stroll|step|creep|crawl|dash|"
     r"canter|pace|amble|bound|skip|tiptoe|advance|travel|shuffle|sneak|stride)"
 )
+_HELD_UP = rf"{ASKED_FOR['sided']}|{_OVER}|three legs|two legs|hop|lame|limb|leg up|foot up"
+"""Words that ask for a foot to be held up, or hold all of them up by themselves."""
 _DIRECTIONS: Mapping[str, tuple[float, float]] = {
     r"forward|ahead": (1.0, 0.0),
     r"backward|backwards|back": (-1.0, 0.0),
@@ -361,10 +392,13 @@ def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
             touching[part] = touching.get(part, 0.0) + share / len(sights)
     parts = sorted((p for p in touching if touching[p] > 0.1), key=lambda p: -touching[p])
     listed = ", ".join(f"{part} {touching[part]:.0%}" for part in parts[:3])
+    # No average buys a fall.
+    ended = sum(sight.lasted < LASTS for sight in sights)
+    over = sum(sight.tilted > OVER for sight in sights)
     found = [
-        ("ends", mean("lasted") < 0.9, f"ends after {mean('lasted'):.0%} of the time"),
+        ("ends", ended > 0, f"ends early in {ended} of {len(sights)} episodes"),
         ("sunk", mean("sunk") > 0.1, f"lies or sits {mean('sunk'):.0%} of the time"),
-        ("tilted", mean("tilted") > 0.1, f"leans over 60 degrees {mean('tilted'):.0%}"),
+        ("tilted", over > 0, f"leans over 60 degrees in {over} of {len(sights)} episodes"),
         ("parts", bool(parts), f"on the ground: {listed}"),
         ("parts", mean("deep") > 1 / 3, f"2 cm deep in the ground {mean('deep'):.0%}"),
         ("trembling", mean("trembling") > 0.25, f"trembles in {mean('trembling'):.0%} of steps"),
@@ -372,7 +406,9 @@ def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
         ("sided", mean("weaker_side") < 0.25, f"one side moves {mean('weaker_side'):.0%} as much"),
     ]
     texts = [objection for kind, seen, objection in found if seen and not is_asked_for(kind)]
-    return (*texts, *_travel(text, mean("ahead"), mean("aside")), *_task(text, mean))
+    if re.search(_GOING, text) and not re.search(_HELD_UP, text) and mean("least_used") < UNUSED:
+        texts.append(f"one foot is on the ground {mean('least_used'):.0%} as long as the mean")
+    return (*texts, *_travel(text, sights), *_task(text, mean))
 
 
 def _task(text: str, mean: Callable[[str], float]) -> Iterator[str]:
@@ -393,8 +429,9 @@ def _task(text: str, mean: Callable[[str], float]) -> Iterator[str]:
             yield f"leaves the ground {mean('flights'):.1f} times in an episode"
 
 
-def _travel(text: str, ahead: float, aside: float) -> tuple[str, ...]:
+def _travel(text: str, sights: Sequence[Sight]) -> tuple[str, ...]:
     """Return where it got to, against the words of one simple motion; nothing for a sequence."""
+    ahead, aside = (float(np.mean([getattr(s, way) for s in sights])) for way in ("ahead", "aside"))
     if re.search(_SEVERAL, text) or not re.search(_GOING, text) or re.search(_STAYING, text):
         return ()
     directions = (way for words, way in _DIRECTIONS.items() if re.search(rf"\b({words})\b", text))
@@ -406,6 +443,9 @@ def _travel(text: str, ahead: float, aside: float) -> tuple[str, ...]:
         return (f"gets {along:.2f} m/s the asked way",)
     if off > along:
         return (f"goes {off:.2f} m/s aside, {along:.2f} m/s the asked way",)
+    turned = float(np.mean([abs(s.turned_by) for s in sights]))
+    if turned > OFF_COURSE_RAD and all(s.has_front for s in sights):
+        return (f"turns by {turned:.1f} rad as it goes",)
     if speed and not 0.65 * speed < along < 1.35 * speed:
         return (f"gets {along:.2f} m/s the asked way, {speed:g} asked",)
     return ()
