@@ -36,6 +36,8 @@ LISTED = {
     "seconds", "created_at",
 }  # fmt: skip
 """Fields of `p2p sessions --json`, beside the score."""
+ROOMY = 100
+"""Columns of a terminal from which on the table of sessions names environments, too."""
 REVIEW_LINES = 40
 """Of a reviewer's diff; the whole of it is in reward.json."""
 
@@ -56,7 +58,7 @@ def sessions(
     """
     from p2p.contracts import utc_now
     from p2p.records.find import is_in_trash, session_names, short_name
-    from p2p.records.formatting import format_duration, format_score
+    from p2p.records.formatting import format_duration, format_score, short_env_name
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import SessionView
     from p2p.records.summaries import SessionRow
@@ -80,9 +82,11 @@ def sessions(
     names = [
         short if count[short := short_name(row.session_id)] == 1 else row.session_id for row in rows
     ]
-    titles = ("session", "status", "score", "iter", "age", "took", "environment")
+    environments = [short_env_name(row.env_id) for row in rows] if out.width >= ROOMY else []
+    titles = ("session", "status", "score", "iter", "age", "took")
+    titles += ("environment",) if environments else ()
     table = plain_table(*titles, wide="prompt", first_width=max(map(len, names)))
-    for name, row in zip(names, rows, strict=True):
+    for place, (name, row) in enumerate(zip(names, rows, strict=True)):
         table.add_row(
             name,
             state_text(row.status),
@@ -90,7 +94,7 @@ def sessions(
             str(row.iterations),
             format_duration((utc_now() - row.created_at).total_seconds()),
             format_duration(row.seconds) if row.seconds else "",
-            row.env_id,
+            *environments[place : place + 1],
             escape(row.alias or row.prompt),
         )
     out.print(table)
