@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from p2p.commands.arguments import (
     RunsDirOption,
@@ -36,8 +37,8 @@ LISTED = {
     "seconds", "created_at",
 }  # fmt: skip
 """Fields of `p2p sessions --json`, beside the score."""
-ROOMY = 100
-"""Columns of a terminal from which on the table of sessions names environments, too."""
+PROMPT_ROOM = 24
+"""Cells: with less for the prompt, the table of sessions does without environments."""
 REVIEW_LINES = 40
 """Of a reviewer's diff; the whole of it is in reward.json."""
 
@@ -82,21 +83,26 @@ def sessions(
     names = [
         short if count[short := short_name(row.session_id)] == 1 else row.session_id for row in rows
     ]
-    environments = [short_env_name(row.env_id) for row in rows] if out.width >= ROOMY else []
-    titles = ("session", "status", "score", "iter", "age", "took")
-    titles += ("environment",) if environments else ()
-    table = plain_table(*titles, wide="prompt", first_width=max(map(len, names)))
-    for place, (name, row) in enumerate(zip(names, rows, strict=True)):
-        table.add_row(
+    titles = ["session", "status", "score", "iter", "age", "took", "environment"]
+    cells = [
+        [
             name,
             state_text(row.status),
             "" if row.best_score is None else format_score(row.best_score),
             str(row.iterations),
             format_duration((utc_now() - row.created_at).total_seconds()),
             format_duration(row.seconds) if row.seconds else "",
-            *environments[place : place + 1],
-            escape(row.alias or row.prompt),
-        )
+            short_env_name(row.env_id),
+        ]
+        for name, row in zip(names, rows, strict=True)
+    ]
+    columns = zip(titles, *cells, strict=True)
+    widths = (max(Text.from_markup(cell).cell_len for cell in column) for column in columns)
+    if out.width - sum(width + 2 for width in widths) < PROMPT_ROOM:
+        titles.pop()
+    table = plain_table(*titles, wide="prompt", first_width=max(map(len, names)))
+    for row_cells, row in zip(cells, rows, strict=True):
+        table.add_row(*row_cells[: len(titles)], escape(row.alias or row.prompt))
     out.print(table)
     if any(row.status == "unverified" for row in rows):
         out.print("unverified: `p2p show` names the words that no criterion measures", style="dim")
