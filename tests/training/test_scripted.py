@@ -12,8 +12,8 @@ from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import RecordedEpisode
 
 
-def played(env: ScriptedEnv, name: str) -> list[RecordedEpisode]:
-    for sweep in env.each_sweep():
+def played(env: ScriptedEnv, name: str, *, of_root: bool = False) -> list[RecordedEpisode]:
+    for sweep in env.each_sweep(of_root=of_root):
         if sweep.name.startswith(name):
             return list(play_rounds(env, "zero", episodes=POINTS, seed=5))
     raise AssertionError(f"{env.env_id} has no sweep {name!r}")
@@ -48,6 +48,15 @@ def test_robots_stand_on_the_ground_unless_they_are_to_be_in_the_air(cheetah: Sc
     hops = [episode["airborne"].mean() for episode in played(cheetah, "hopping")]
     assert hops[0] == 0.0
     assert 0.3 < hops[-1] < 1.0
+
+
+def test_who_steps_on_the_spot_lifts_one_foot_after_the_other(cheetah: ScriptedEnv) -> None:
+    episodes = played(cheetah, "stepping", of_root=True)
+    leads = [np.subtract(*episode["foot_height"].T) for episode in episodes]
+    assert np.ptp(leads[0]) == 0.0
+    assert np.min(leads[-1]) < -0.05
+    assert np.max(leads[-1]) > 0.05
+    assert not episodes[-1]["airborne"].any()
 
 
 def test_all_points_of_a_sweep_start_alike_and_the_same_seed_plays_the_same(

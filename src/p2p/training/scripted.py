@@ -59,6 +59,8 @@ class Motion:
     """Of the root about y and z, radians a second."""
     swing: float = 0.0
     """Of all actuated joints, radians."""
+    step: float = 0.0
+    """Of the joints that lift the feet, one half of the feet after the other, radians."""
     joints: Mapping[int, float] = field(default_factory=dict)
     """By place in qpos: what it is all the time."""
     falling: float = 0.0
@@ -114,7 +116,7 @@ ROOT_SWEEPS = (
 
 
 def sweeps(robot: Robot, *, of_root: bool = False) -> tuple[Sweep, ...]:
-    """All that this robot has the joints for; or those that move or tilt it as a whole."""
+    """All that this robot has the joints for; or those of the robot as a whole."""
     root = _Root.of(robot)
     there = {"slide": root.slides, "hinge": root.hinges}
     found = [
@@ -123,6 +125,9 @@ def sweeps(robot: Robot, *, of_root: bool = False) -> tuple[Sweep, ...]:
         if row.axis in there[row.kind]
     ]
     if of_root:
+        if _Z in root.slides and len(robot.feet) > 1:
+            name = "stepping on the spot, from not at all to 0.8 rad"
+            found.append(_sweep(name, 0, 0.8, lambda angle: Motion(step=angle)))
         return tuple(found)
     if _find_driven_hinges(robot):
         name = "swinging all joints, from not at all to 0.6 rad"
@@ -318,6 +323,32 @@ def _move_joints(path: F64, motion: Motion, robot: Robot, t: F64) -> None:
         if motion.stops:
             path[:, place] = np.where(wave >= 0, *_range(robot, joint))
         path[:, place] += motion.swing * wave + shaking
+    for place, way, half in _find_lifts(robot) if motion.step else ():
+        path[:, place] += way * motion.step * np.maximum(half * wave, 0.0)
+
+
+def _find_lifts(robot: Robot) -> Iterator[tuple[int, float, float]]:
+    """Yield for each foot the joint that lifts it most: its place, its sense, and the foot's half.
+
+    Of four feet, those across from each other are a half.
+    """
+    model, data = robot.model, mujoco.MjData(robot.model)
+    hinges = _find_driven_hinges(robot)
+
+    def centres(place: int = 0, by: float = 0.0) -> F64:
+        data.qpos[:] = robot.qpos
+        data.qpos[place] += by
+        mujoco.mj_kinematics(model, data)
+        return np.array(data.xipos[list(robot.feet)])
+
+    rest = centres()
+    places = [int(model.jnt_qposadr[joint]) for joint in hinges]
+    moves = [(place, way) for place in places for way in (1.0, -1.0)]
+    rises = np.array([(centres(place, 0.5 * way) - rest)[:, _Z] for place, way in moves])
+    aside = (rest - rest.mean(axis=0))[:, :2] > 0
+    for foot in range(len(robot.feet)):
+        first = aside[foot, _X] == aside[foot, _Y] if len(robot.feet) == 4 else foot % 2 == 0
+        yield (*moves[int(np.argmax(rises[:, foot]))], 1.0 if first else -1.0)
 
 
 def _gaps(robot: Robot, path: F64) -> F64:

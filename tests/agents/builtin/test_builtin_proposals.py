@@ -416,6 +416,52 @@ def test_in_the_water_turning_pays_by_its_mean_and_on_legs_best_at_a_rate() -> N
     assert swimming.cap * swimming.target > 5  # each stroke turns it faster than that to and fro
 
 
+def pay(prompt: str, env_id: str, steps: int, **info: Any) -> dict[str, float]:
+    """Return the mean of each term over steps; `obs` and `next_obs` among what is given."""
+    names: dict[str, Any] = {}
+    exec(reward_for(prompt, env_id, propose(prompt, env_id).criteria), names)  # noqa: S102
+    spec = get_env_spec(env_id)
+    still = np.zeros((steps, len(spec.observation)))
+    obs, next_obs = info.pop("obs", still), info.pop("next_obs", still)
+    info.setdefault("ground_contact", np.zeros((steps, len(spec.bodies))))
+    info.setdefault("foot_height", np.zeros((steps, len(spec.feet))))
+    for key in ("x_velocity", "y_velocity"):
+        info.setdefault(key, np.zeros(steps))
+    _, terms = names["reward_fn"](obs, np.zeros((steps, len(spec.actions))), next_obs, info)
+    return {name: float(np.mean(value)) for name, value in terms.items()}
+
+
+def test_a_jump_pays_for_what_is_above_standing() -> None:
+    heights = np.zeros((3, 11))
+    heights[:, 0] = (1.1, 1.25, 1.43)
+    crouch, stand, jump = (
+        pay("jump up high", "Hopper-v5", 1, next_obs=heights[i : i + 1])["height"] for i in range(3)
+    )
+    assert crouch == 0.0
+    assert stand < 0.05
+    assert jump > 0.95
+
+
+def test_swimming_pays_more_than_keeping_its_line_by_holding_still() -> None:
+    strokes = np.sin(np.linspace(0.0, 20 * np.pi, 500))
+    still = pay("swim backward", "Swimmer-v5", 500)
+    slowly = pay("swim backward", "Swimmer-v5", 500, y_velocity=0.5 * strokes,
+                 x_velocity=-0.03 + 0.3 * strokes)  # fmt: skip
+    assert sum(slowly.values()) > sum(still.values())
+
+
+def test_a_circle_pays_alike_wherever_it_may_be() -> None:
+    def at(distance: float) -> float:
+        obs = np.zeros((1, 10))
+        obs[:, 8] = distance
+        terms = pay("move in circles around the target", "Reacher-v5", 1, obs=obs, next_obs=obs)
+        return terms["target_distance"]
+
+    assert at(0.035) == at(0.06) == at(0.085) > 1
+    assert at(0.0) < at(0.06)
+    assert at(0.25) < 0
+
+
 def test_a_hand_is_drawn_to_what_it_is_to_push() -> None:
     terms = terms_for("push the object away from the goal", "Pusher-v5")
     assert (terms["target_distance"].shape, terms["hand_distance"].shape) == ("more", "reach")

@@ -33,6 +33,14 @@ def test_a_prompt_becomes_its_goals(prompt: str, goals: list[str], unused: list[
     assert list(parsed.unused) == unused
 
 
+@pytest.mark.parametrize(("env_id", "prompt", "other"), READINGS["same"])
+def test_prompts_that_ask_for_the_same_get_the_same_criteria(
+    env_id: str, prompt: str, other: str
+) -> None:
+    assert propose(env_id, prompt).criteria == propose(env_id, other).criteria
+    assert not propose(env_id, prompt).unused_words
+
+
 @pytest.mark.parametrize(("env_id", "prompt", "measures", "unchecked"), READINGS["criteria"])
 def test_each_part_of_a_demand_is_a_hard_task_or_named_as_unchecked(
     env_id: str, prompt: str, measures: list[str], unchecked: list[str]
@@ -98,9 +106,11 @@ def test_a_bound_on_a_speed_is_no_target(
     [
         ("Reacher-v5", "reach the target within 1 cm", 0.01),
         ("Pusher-v5", "push the object to within 5 cm of the goal", 0.05),
+        # On its mark, a disc of 8 cm, above which its middle is 4.8 cm.
+        ("Pusher-v5", "push the object to the goal", 0.0933),
     ],
 )
-def test_how_near_is_said_is_asked_for(env_id: str, prompt: str, near: float) -> None:
+def test_how_near_is_said_or_shown_is_asked_for(env_id: str, prompt: str, near: float) -> None:
     proposal = propose(env_id, prompt)
     assert not proposal.unused_words
     (task,) = (c for c in proposal.criteria if c.measure.endswith("at the end"))

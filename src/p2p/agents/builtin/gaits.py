@@ -242,6 +242,14 @@ def gait_codes(model: Morphology) -> Iterator[GaitCode]:
         reward = _agreement(gait) if name not in _SEEN_LATER else None
         yield GaitCode(f"{name}_match", words, "", reward,
                        f"match_gait({{foot_contact}}, {shape})")  # fmt: skip
+    gaits = gaits_of(model)
+    if alternating := gaits.get("trot") or gaits.get("steps"):
+        phases = alternating.patterns[0]
+        halves = ([i for i, phase in enumerate(phases) if phase == one] for one in (0.0, 0.5))
+        lifts = (f"np.mean({{foot_height}}[..., {half}], axis=-1)" for half in halves)
+        lead = f"({' - '.join(lifts)})"
+        yield GaitCode("lift_lead", "lead in height of one half of its feet over the other", "m",
+                       lead, lead)  # fmt: skip
     if set(order_feet(model) or ()) == {LF, RF}:
         yield GaitCode("skip_match", "match of the touch-downs with skipping", "", None,
                        f"match_skip({{foot_contact}}, {on}, {off})")  # fmt: skip

@@ -6,19 +6,19 @@ Everything is read off the environment's own facts; no environment is known by n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from p2p.agents.builtin.goals import Parsed
+from p2p.agents.builtin.goals import Goal, Parsed
 from p2p.agents.builtin.grammar import parse
 from p2p.agents.builtin.lexicon import ARM_WORDS, LIMBS, OBJECT_WORDS, TARGET_WORDS
 from p2p.agents.builtin.lexicon import SIDES as SIDES_BY_WORD
 from p2p.config import engine_of
 from p2p.training.engines.table import is_engine
-from p2p.training.env_spec import get_env_spec
+from p2p.training.env_spec import BodyEntry, get_env_spec
 from p2p.training.model_files.facts import read_facts
 from p2p.training.model_files.store import is_model, read_record
 from p2p.training.specs.spec_text import TERMINATION_RULES
@@ -26,7 +26,7 @@ from p2p.training.specs.spec_text import TERMINATION_RULES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from p2p.training.env_spec import BodyEntry, EnvSpec, GeomEntry, JointEntry, Vec3
+    from p2p.training.env_spec import EnvSpec, GeomEntry, JointEntry, Vec3
 
 SETTLE_SECONDS = 2.0
 FALLEN = 0.5
@@ -202,11 +202,25 @@ class Morphology:
     @cached_property
     def goal_radius(self) -> float:
         """Of the ball or disc that marks what is to be reached; 0 where there is none."""
-        goal = self.goal
-        if goal is None:
+        return self._radius(self.goal) if self.goal else 0.0
+
+    @cached_property
+    def placed_distance(self) -> float:
+        """How far an object is from its goal, at most, where it lies on the goal's mark.
+
+        Its middle is over the mark, or it covers the mark's; 0 where neither has a round shape.
+        """
+        goal, thing = self.goal, self.find_body(*OBJECTS)
+        if goal is None or thing is None:
             return 0.0
-        marks = (g for g in self.spec.geoms if g is goal or g.body == goal.name)
-        return max((g.size[0] for g in marks if g.type in ("sphere", "cylinder")), default=0.0)
+        radius = max(self.goal_radius, self._radius(thing))
+        mark = goal.rest_position if isinstance(goal, BodyEntry) else goal.position
+        return float(np.hypot(radius, thing.rest_position[2] - mark[2])) if radius else 0.0
+
+    def _radius(self, thing: BodyEntry | GeomEntry) -> float:
+        """Return the radius of a body's largest ball or disc, or of such a shape; else 0."""
+        shapes = (g for g in self.spec.geoms if g is thing or g.body == thing.name)
+        return max((g.size[0] for g in shapes if g.type in ("sphere", "cylinder")), default=0.0)
 
     @cached_property
     def _carried(self) -> frozenset[int]:
@@ -398,7 +412,12 @@ class Morphology:
 
     def parse(self, text: str, *, remark: bool = False) -> Parsed:
         """Return what a prompt or a remark asks of this environment."""
-        return parse(text, self.limb_words, subjects=self.subjects, remark=remark)
+        parsed = parse(text, self.limb_words, subjects=self.subjects, remark=remark)
+        if self.is_long or len(self.spec.feet) != 2:
+            return parsed
+        # Upright on two feet, `on two legs` asks for nothing more.
+        parts = [tuple(g for g in part if not _is_on_two_legs(g)) for part in parsed.parts]
+        return replace(parsed, parts=tuple(parts))
 
     def limb(self, phrase: tuple[str, ...]) -> BodyEntry | None:
         """The part that these words (sides, then a noun) name: the last link of the limb.
@@ -674,6 +693,10 @@ def ends_early(env_id: str) -> bool:
         return False
     finally:
         env.close()
+
+
+def _is_on_two_legs(goal: Goal) -> bool:
+    return goal.motion == "reared" and all("two legs" in phrase for phrase in goal.words)
 
 
 @cache

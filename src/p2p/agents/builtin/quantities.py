@@ -59,6 +59,8 @@ class Quantity:
     """How many times its target is best of all; None: the more the better."""
     stretch: float | None = None
     """For a limb's height, which has no natural zero: how long the limb is."""
+    usual: float | None = None
+    """What it is where the agent stands."""
     ceiling: tuple[float, float] | None = None
     """From where on it is much, and above which the environment ends the episode."""
     turning: float | None = None
@@ -287,8 +289,9 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
         climb = (
             _free_velocity(model, 2) if model.free else _state(model, "qvel", joint.qvel_address)
         )
+        usual = None if model.starts_lying else model.standing_height
         yield Quantity("height", f"height of the {root.name}", "m", _height(model), "z",
-                       headroom=3.0, ceiling=model.ceiling)  # fmt: skip
+                       headroom=3.0, usual=usual, ceiling=model.ceiling)  # fmt: skip
         yield Quantity("climb_speed", f"upward speed of the {root.name}", "m/s", climb, "v_z")
         yield Quantity("bounce", f"speed of the {root.name} up or down", "m/s",
                        _formula("np.abs({})", climb), r"\|v_z\|")  # fmt: skip

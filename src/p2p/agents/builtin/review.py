@@ -157,12 +157,12 @@ class Variation:
         return term.model_copy(update=update)
 
 
-_SLOPES: tuple[Shape, ...] = ("near", "reach", "under", "over")
+_SLOPES: tuple[Shape, ...] = ("near", "within", "reach", "under", "over")
 VARIATIONS = (
     Variation("what was asked counts twice", weight=2.0, roles=("task",)),
     Variation("costs count half", weight=0.5, roles=("cost",)),
     Variation("slopes reach twice as far", scale=2.0, shapes=_SLOPES),
-    Variation("more than asked pays, too", cap=1.5, shapes=("more",)),
+    Variation("more than asked pays, too", cap=1.5, shapes=("more", "rise")),
     Variation("how it is done counts twice", weight=2.0, roles=("style", "cost")),
     Variation("slopes are twice as steep", scale=0.5, shapes=_SLOPES),
 )

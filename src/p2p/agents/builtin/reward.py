@@ -24,7 +24,7 @@ from p2p.agents.requests import CodeDraft, RewardRequest
 from p2p.contracts import Category, Criterion, Name, Record
 
 MARK = "# recipe: "
-Shape = Literal["more", "near", "under", "over", "reach", "swing", "alive"]
+Shape = Literal["more", "rise", "near", "within", "under", "over", "reach", "swing", "alive"]
 
 CATEGORY_WEIGHTS: Mapping[Category, float] = {
     "task": 1.0,
@@ -48,10 +48,19 @@ MOST_OF_THE_TIME = 0.8
 """From this share on, a criterion leaves no time to lie and get up again."""
 _STRIDE_TURNS = 1.0
 """rad/s: a cost of turning that is at its end below it says nothing to one that walks."""
+_TURNING_CAP = 1.5
+"""How many times a well-going turn still pays more."""
+_HIGHER = 2.0
+"""How many times the rise that is asked for still pays more."""
+_LEAST_RISE = 0.1
+"""As a share of where it stands: a rise that is paid in full tells jumps from standing on toes."""
+_INNER = 0.4
+"""The share of the way from the middle of two bounds to either in which a place is as good as any
+other: the best one may be out of reach."""
 
 
 class Term(Record):
-    """One term of a reward, -weight to weight (for `more`: to cap * weight)."""
+    """One term of a reward, -weight to weight (for `more` and `rise`: to cap * weight)."""
 
     name: Name
     quantity: str
@@ -60,6 +69,8 @@ class Term(Record):
     weight: float
     target: float = 0.0
     scale: float = 1.0
+    slack: float = 0.0
+    """Of `within`: how far off the target is as good as on it."""
     cap: float = 1.0
     window: Window = WHOLE
     criteria: tuple[str, ...] = ()
@@ -107,7 +118,7 @@ class Recipe(Record):
         """
         costs = sum(term.weight for term in terms if term.is_cost)
         if self.falls:  # and these turn into costs, far from their targets
-            costs += sum(term.weight for term in terms if term.shape in ("near", "reach"))
+            costs += sum(term.weight for term in terms if term.shape in ("near", "within", "reach"))
         balanced = [
             term.model_copy(update={"weight": round(max(term.weight, costs), 4)})
             if term.shape == "alive"
@@ -344,7 +355,7 @@ def _limits(
     lasting = tuple(
         criterion.id for criterion, measure in criteria if measure.stat in ("lasting", "ends")
     )
-    wanted = {term.quantity for term in terms if term.shape == "more"}
+    wanted = {term.quantity for term in terms if term.shape in ("more", "rise")}
     return [
         Term(
             name=f"{key}_limit",
@@ -396,6 +407,8 @@ def _term(
     )
     aim = _find_target(criterion, measure, opposite)
     shape, numbers = _shape(criterion, measure, quantity, aim)
+    if shape == "within":  # or circling from afar would earn as much as at its distance
+        weight = round(_TURNING_CAP * weight, 4)
     return Term(name=key, quantity=key, shape=shape, weight=weight, window=measure.window,
                 criteria=(criterion.id,), **numbers)  # fmt: skip
 
@@ -420,14 +433,7 @@ def _shape(
     if quantity.key == "effort":
         numbers = {"scale": quantity.full_cost}
     elif aim is not None:
-        scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
-        if measure.low is not None and measure.high is not None:
-            scale = measure.high - measure.low  # or one that stands would be paid for crouching
-        if quantity.span is not None:  # from far away as well
-            scale = quantity.span / 3
-        if not aim and quantity.unit == "rad/s":  # every stride turns it to and fro
-            scale = max(scale, _STRIDE_TURNS)
-        shape, numbers = "near", {"target": aim, "scale": scale}
+        shape, numbers = _aimed_shape(t, measure, quantity, aim)
     elif measure.low is not None or measure.high is not None:
         shape, numbers = _bounded_shape(t, measure, quantity)
     elif quantity.stretch is not None:
@@ -440,6 +446,27 @@ def _shape(
         numbers = {"scale": 3 * abs(t)}
     numbers["scale"] = max(numbers.get("scale", 1.0), _LEAST_SCALE)
     return shape, {name: _round_weight(number) for name, number in numbers.items()}
+
+
+def _aimed_shape(
+    threshold: float, measure: Measure, quantity: Quantity, aim: float
+) -> tuple[Shape, dict[str, float]]:
+    """Return the shape for a quantity that is best at a value, or between two bounds."""
+    missed = measure.stat == "miss"
+    scale = max(abs(aim), 3 * abs(threshold) if missed else _LEAST_SCALE)
+    if measure.low is not None and measure.high is not None:
+        scale = measure.high - measure.low  # or one that stands would be paid for crouching
+    if not aim and quantity.unit == "rad/s":  # every stride turns it to and fro
+        scale = max(scale, _STRIDE_TURNS)
+    if not aim and missed:  # and every stroke pushes it aside
+        scale = max(scale, quantity.headroom * abs(threshold))
+    if quantity.span is None:
+        return "near", {"target": aim, "scale": scale}
+    far = quantity.span / 3  # from far away as well
+    if measure.low is None or measure.high is None:
+        return "near", {"target": aim, "scale": far}
+    slack = _INNER * (measure.high - measure.low)
+    return "within", {"target": aim, "scale": far, "slack": slack}
 
 
 def _bounded_shape(
@@ -471,7 +498,11 @@ def _growing_shape(
 ) -> tuple[Shape, dict[str, float]]:
     """Return the shape for a quantity that must be at least a bound."""
     if measure.stat == "turns":
-        return "more", {"target": quantity.turning or 4.0, "cap": 1.5}
+        return "more", {"target": quantity.turning or 4.0, "cap": _TURNING_CAP}
+    if measure.stat == "highest" and quantity.usual is not None and threshold > quantity.usual:
+        # Where it stands earns nothing: of the whole height, a jump is a small share of the pay.
+        rise = max(threshold - quantity.usual, _LEAST_RISE * quantity.usual)
+        return "rise", {"target": quantity.usual, "scale": rise, "cap": _HIGHER}
     if quantity.enough is not None:
         return "near", {"target": quantity.enough * threshold, "scale": abs(threshold)}
     return "more", {"target": max(abs(threshold), _LEAST_SCALE), "cap": quantity.headroom}
@@ -574,9 +605,10 @@ def _per_step(env_id: str, term: Term) -> str:
 
 def _form(env_id: str, term: Term, quantities: Mapping[str, Quantity]) -> _Form:
     quantity = quantities.get(term.quantity)
-    numbers = {"w": term.weight, "t": term.target, "s": term.scale, "c": term.cap}
+    numbers = {"w": term.weight, "t": term.target, "s": term.scale, "c": term.cap, "m": term.slack}
     values: dict[str, object] = {name: f"{number:g}" for name, number in numbers.items()}
-    values |= {"q": f"q_{term.quantity}", "target": term.target, "most": term.target * term.cap}
+    most = term.target + term.scale * term.cap if term.shape == "rise" else term.target * term.cap
+    values |= {"q": f"q_{term.quantity}", "target": term.target, "most": most}
     if quantity is not None:
         unit = f" {quantity.unit}" if quantity.unit else ""
         values |= {"x": quantity.symbol, "words": quantity.words, "unit": unit}
