@@ -37,7 +37,7 @@ LISTED = {
     "seconds", "created_at",
 }  # fmt: skip
 """Fields of `p2p sessions --json`, beside the score."""
-PROMPT_ROOM = 24
+PROMPT_ROOM = 20
 """Cells: with less for the prompt, the table of sessions does without environments."""
 REVIEW_LINES = 40
 """Of a reviewer's diff; the whole of it is in reward.json."""
