@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from p2p.commands.arguments import (
     RunsDirOption,
@@ -41,6 +42,8 @@ LISTED = {
     "seconds", "created_at",
 }  # fmt: skip
 """Fields of `p2p sessions --json`, beside the score."""
+PROMPT_ROOM = 20
+"""Cells: with less for the prompt, the table of sessions does without environments."""
 REVIEW_LINES = 40
 """Of a reviewer's diff; the whole of it is in reward.json."""
 
@@ -61,7 +64,7 @@ def sessions(
     """
     from p2p.contracts import utc_now
     from p2p.records.find import is_in_trash, session_names, short_name
-    from p2p.records.formatting import format_duration, format_score
+    from p2p.records.formatting import format_duration, format_score, short_env_name
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import SessionView
     from p2p.records.summaries import SessionRow
@@ -85,19 +88,26 @@ def sessions(
     names = [
         short if count[short := short_name(row.session_id)] == 1 else row.session_id for row in rows
     ]
-    titles = ("session", "status", "score", "iter", "age", "took", "environment")
-    table = plain_table(*titles, wide="prompt", first_width=max(map(len, names)))
-    for name, row in zip(names, rows, strict=True):
-        table.add_row(
+    titles = ["session", "status", "score", "iter", "age", "took", "environment"]
+    cells = [
+        [
             name,
             state_text(row.status),
             "" if row.best_score is None else format_score(row.best_score),
             str(row.iterations),
             format_duration((utc_now() - row.created_at).total_seconds()),
             format_duration(row.seconds) if row.seconds else "",
-            row.env_id,
-            escape(row.alias or row.prompt),
-        )
+            short_env_name(row.env_id),
+        ]
+        for name, row in zip(names, rows, strict=True)
+    ]
+    columns = zip(titles, *cells, strict=True)
+    widths = (max(Text.from_markup(cell).cell_len for cell in column) for column in columns)
+    if out.width - sum(width + 2 for width in widths) < PROMPT_ROOM:
+        titles.pop()
+    table = plain_table(*titles, wide="prompt", first_width=max(map(len, names)))
+    for row_cells, row in zip(cells, rows, strict=True):
+        table.add_row(*row_cells[: len(titles)], escape(row.alias or row.prompt))
     out.print(table)
     if any(row.status == "unverified" for row in rows):
         out.print("unverified: `p2p show` names the words that no criterion measures", style="dim")

@@ -303,7 +303,8 @@ def _base_forms(phrases: Mapping[str, Entry]) -> dict[str, Entry]:
 
 def _words_of(*phrases: Iterable[str]) -> frozenset[str]:
     text = "\n".join("\n".join(each) for each in phrases)
-    return frozenset(re.findall(r"[a-z]{2,}(?:-[a-z]+)*", text))
+    # What a regular expression goes on with other endings is no word.
+    return frozenset(re.findall(r"[a-z]{2,}(?:-[a-z]+)*(?![a-z(?\[])", text))
 
 
 WORDS = _words_of(
