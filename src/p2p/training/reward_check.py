@@ -66,9 +66,11 @@ GIB = 1 << 30
 ENGINE_SECONDS = 300.0
 ENVIRONMENT_SECONDS = 120.0
 """What the environment itself may take. The trials use half of it: one long step still ends."""
+ENVIRONMENT_ENDS = ("wall clock", "failed", "crashed", "killed from outside")
+"""What may be the environment's doing in its turn. Limits of memory and disk are seen late."""
 MAX_LINES = 4000
-
 FEW_STEPS = 20
+"""With fewer, nothing is said of what the terms do."""
 QUICK_STEPS = 50
 """Of the check before a training: enough to see that a reward runs."""
 
@@ -201,8 +203,9 @@ def check_reward(
             )
             result, end, turn = _run(payload, sandbox, limits, findings)
         if result is None and not any(f.level == "error" for f in findings):
-            describe = _describe_reward_end if turn == "reward" else _describe_environment_end
-            findings.append(describe(end, name, limits[turn]))
+            blamed = turn if end.reason in ENVIRONMENT_ENDS else "reward"
+            describe = _describe_reward_end if blamed == "reward" else _describe_environment_end
+            findings.append(describe(end, name, limits[blamed]))
         findings += _sandbox_warnings(code)
     return CheckReport(
         env_id=config.env_id,
