@@ -429,9 +429,9 @@ def _turned(roll: Floats, heading: Floats) -> Floats:
 
 def ant(
     x: Track = still, y: Track = still, heading: Wave = still, roll: Wave = still,
-    trot: float = 0.25,
+    trot: float = 0.25, carried: int | None = None,
 ) -> Played:  # fmt: skip
-    """Legs that trot under a body that goes and turns as it likes."""
+    """Legs that trot under a body that goes and turns as it likes; one may be carried along."""
 
     def path(stage: Stage) -> Floats:
         poses = stage.hold()
@@ -440,8 +440,8 @@ def ant(
         poses[:, 3:7] = _turned(roll(stage), heading(stage))
         legs = trot * np.sin(4 * np.pi * stage.t)
         for number, ankle in enumerate((0.8, -0.8, -0.8, 0.8)):
-            poses[:, 7 + 2 * number] = legs * (-1) ** number
-            poses[:, 8 + 2 * number] = ankle
+            poses[:, 7 + 2 * number] = 0.0 if number == carried else legs * (-1) ** number
+            poses[:, 8 + 2 * number] = 0.5 * ankle if number == carried else ankle
         return stage.grounded(poses)
 
     return Played(path)

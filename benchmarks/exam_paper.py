@@ -104,6 +104,10 @@ UP_LATE = Asked(
 )  # fmt: skip
 LASTS = Asked("time lasted", lambda e: e.steps / e.horizon, 0.95, 0.8)
 ON_AND_ON = Asked("m/s in the second half", _second_half(lambda e: e.torso[:, 0]), 0.4, 0.15)
+EVERY_LEG = Asked(
+    "swing of the leg that swings least, rad",
+    lambda e: float(np.ptp(e.qpos[:, 7::2], axis=0).min()), 0.2, 0.05,
+)  # fmt: skip
 ON_LEFT = Asked(
     "m/s to the left in the second half", _second_half(lambda e: e.torso[:, 1]), 0.3, 0.15
 )
@@ -399,7 +403,7 @@ PROMPTS: tuple[Prompt, ...] = (
     Prompt(
         "Ant-v5",
         "walk forward",
-        (truth("forward_speed", 0.5, 0.3), UPRIGHT, ON_AND_ON, LASTS),
+        (truth("forward_speed", 0.5, 0.3), UPRIGHT, ON_AND_ON, LASTS, EVERY_LEG),
         {
             "walks": ant(steady(0.8)),
             "walks fast": ant(steady(1.5)),
@@ -412,6 +416,7 @@ PROMPTS: tuple[Prompt, ...] = (
             "to and fro": ant(swing(3.0, 8.0)),
             "random": make.random,
             "no action": make.zero,
+            "carries a leg": ant(steady(0.8), carried=0),
         },
     ),
     Prompt(

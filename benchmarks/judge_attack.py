@@ -355,8 +355,9 @@ def report(rows: Sequence[Row]) -> str:
         "nothing else, or for all but one of them. The session's own judge and rule decide on "
         f"{episodes or 24} held-out episodes, as many as a session sees before it says passed. "
         "Ground truth, which shares no code with them, looks at each: the suite's own measure of "
-        "the prompt, if any, and what a person objects to (lying, other parts on the ground, "
-        "trembling, one side idle, going elsewhere). A pass that either refuses is false; a fail "
+        "the prompt, if any, and what a person objects to in the judged episodes (a fall in any of "
+        "them, lying, other parts on the ground, trembling, one side idle, a foot carried along, "
+        "going elsewhere). A pass that either refuses is false; a fail "
         "that attains the suite's measure and that nobody objects to is a false fail."
     )
     older = (

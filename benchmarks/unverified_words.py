@@ -27,25 +27,30 @@ from p2p.training.engines.facts import facts_folder
 
 class PromptSet(NamedTuple):
     name: str
-    file: str
+    """In paraphrases.csv."""
+    about: str
     first: str
     """Unverified and refused when it was first read, before any word was changed for it."""
     listed: bool = True
 
 
 SETS = (
-    PromptSet("first, worked on from the start", "paraphrases_60.csv", "-"),
-    PromptSet("second, worked on later", "paraphrases_held_out.csv", "27 and 3 of 60"),
-    PromptSet("third, four misreadings fixed", "paraphrases_third.csv", "37 and 2 of 60", False),
-    PromptSet("fourth, worked on after it was read", "paraphrases_fourth.csv", "9 and 2 of 20"),
-    PromptSet("fifth, by somebody else, worked on", "paraphrases_fifth.csv", "25 and 4 of 60"),
-    PromptSet("sixth, long ones by somebody else", "paraphrases_sixth.csv", "47 and 12 of 60"),
-    PromptSet("seventh, not worked on", "paraphrases_seventh.csv", "38 and 6 of 60"),
-    PromptSet("eighth, of the shipped prompts", "paraphrases_eighth.csv", "21 and 1 of 60"),
-    PromptSet("ninth, likewise", "paraphrases_ninth.csv", "32 and 2 of 60"),
-    PromptSet("tenth, likewise, read after those", "paraphrases_tenth.csv", "11 and 3 of 60"),
-    PromptSet("eleventh, in many voices", "paraphrases_eleventh.csv", "31 and 6 of 60"),
+    PromptSet("first", "worked on from the start", "-"),
+    PromptSet("second", "worked on later", "27 and 3 of 60"),
+    PromptSet("third", "four misreadings fixed", "37 and 2 of 60", False),
+    PromptSet("fourth", "worked on after it was read", "9 and 2 of 20"),
+    PromptSet("fifth", "by somebody else, worked on", "25 and 4 of 60"),
+    PromptSet("sixth", "long ones by somebody else", "47 and 12 of 60"),
+    PromptSet("seventh", "not worked on", "38 and 6 of 60"),
+    PromptSet("eighth", "of the shipped prompts", "21 and 1 of 60"),
+    PromptSet("ninth", "likewise", "32 and 2 of 60"),
+    PromptSet("tenth", "likewise, read after those", "11 and 3 of 60"),
+    PromptSet("eleventh", "in many voices", "31 and 6 of 60"),
+    PromptSet("twelfth, colourful", "not worked on", "43 and 5 of 60"),
+    PromptSet("twelfth, plain", "as engineers type", "11 and 1 of 60"),
+    PromptSet("thirteenth", "plain, read after those", "2 and 1 of 60"),
 )
+PROMPTS = RESULTS.parent / "paraphrases.csv"
 G1 = Path(__file__).parents[1] / "tests" / "agents" / "builtin" / "unitree_g1"
 STANDS_FOR = {"Mjlab-Velocity-Flat-Unitree-Go1": "Ant-v5"}
 """Another robot with four legs, where no facts of the engine's are at hand."""
@@ -70,10 +75,12 @@ def prepare_g1(engines: Path) -> None:
     morphology._first_pose = lambda _: pose  # noqa: SLF001
 
 
-def read_prompts(path: Path) -> list[Reading]:
+def read_prompts(name: str) -> list[Reading]:
     readings = []
-    with path.open(newline="") as file:
+    with PROMPTS.open(newline="") as file:
         for row in csv.DictReader(file):
+            if row["set"] != name:
+                continue
             env_id = STANDS_FOR.get(row["env_id"], row["env_id"])
             proposal = write_criteria(IntentRequest(prompt=row["prompt"], env_id=env_id))
             unchecked = () if proposal.refusal else proposal.unused_words
@@ -99,8 +106,11 @@ def main() -> None:
     before = machine()
     with tempfile.TemporaryDirectory() as engines:
         prepare_g1(Path(engines))
-        read = [(each, read_prompts(RESULTS.parent / each.file)) for each in SETS]
-    counts = [count_outcomes(each.name, each.first, readings) for each, readings in read]
+        read = [(each, read_prompts(each.name)) for each in SETS]
+    counts = [
+        count_outcomes(f"{each.name}: {each.about}", each.first, readings)
+        for each, readings in read
+    ]
     listed = [reading for each, readings in read if each.listed for reading in readings]
     rows = [
         [reading.env_id, reading.prompt, ", ".join(reading.unchecked) or "-",
@@ -119,11 +129,14 @@ def main() -> None:
                 "third and the fourth set were written by the author of the words, the later ones "
                 "by somebody who had not seen them. The eighth to the eleventh say the shipped "
                 "prompts in other words, the eleventh in those of as many different people as it "
-                "has prompts. Of the 16 of the seventh that count as checked in full, two lose a "
-                "number (a turn every six seconds, within 1 cm). The third was counted three "
-                "times; four of its prompts had been read as something else in "
-                "silence, and were corrected. Prompts for the Unitree Go1 are read with the facts "
-                "of Ant-v5."
+                "has prompts. Two sets of 60 made the twelfth: somebody else, who saw no result, "
+                "told plain prompts (direct, in common or technical words) from colourful ones "
+                "(slang, likenesses, stories). The thirteenth is plain throughout, and was written "
+                "after the plain half of the twelfth had been worked on. Of the 16 of the seventh "
+                "that count as checked in full, two lose a number (a turn every six seconds, "
+                "within 1 cm). The third was counted three times; four of its prompts had been "
+                "read as something else in silence, and were corrected. Prompts for the Unitree "
+                "Go1 are read with the facts of Ant-v5."
             ),
             "",
             *described(before, machine()),

@@ -17,7 +17,7 @@ from p2p.settings import get_settings
 from shared_folders import Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from p2p.records.iteration_record import IterationRecord
 
@@ -75,6 +75,40 @@ def unsafe_local() -> None:
 def small_config() -> TrainConfig:
     """A run that takes seconds."""
     return four_short_rollouts()
+
+
+FAULTY = """
+import gymnasium as gym, os, signal, time
+from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
+
+class Faulty(InvertedPendulumEnv):
+    steps = 0
+
+    def step(self, action):
+        Faulty.steps += 1
+        if Faulty.steps > {after}:
+            {fault}
+        return super().step(action)
+
+gym.register("Faulty-v0", entry_point=Faulty, max_episode_steps=30)
+"""
+
+
+@pytest.fixture
+def faulty_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str, int], str]]:
+    """Makes an environment that runs `fault` after so many steps; gives its id."""
+
+    def make(fault: str, after: int) -> str:
+        (tmp_path / "faulty.py").write_text(FAULTY.format(fault=fault, after=after))
+        return "faulty:Faulty-v0"
+
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setenv("P2P_ENV_PATH", str(tmp_path))
+    get_settings.cache_clear()
+    yield make
+    get_settings.cache_clear()
 
 
 @pytest.fixture(scope="session")

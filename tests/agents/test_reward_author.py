@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from scripted_client import (
     ScriptedClient,
     blocks,
@@ -20,6 +23,8 @@ from p2p.agents.screening import pay_behaviours, shorten_episodes
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode
 from p2p.inference.question import BadReply
+from p2p.training import reward_check
+from p2p.training.reward_function import EnvironmentFailed
 
 CONFIG = TrainConfig(env_id="Hopper-v5")
 INTENT = hopper_intent()
@@ -129,6 +134,18 @@ FALLING_ONCE = reward(
     "    pay = 100.0 * np.sum(np.square(action), axis=-1) + np.square(next_obs[..., 1])\n"
     "    return pay, {'pay': pay}\n"
 )
+
+
+def test_hanging_environment_ends_authoring_with_no_fix(
+    faulty_environment: Callable[[str, int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reward_check, "ENVIRONMENT_SECONDS", 6.0)
+    fault = f"time.sleep(99 if os.getpid() != {os.getpid()} else 0)"  # where it is sandboxed
+    config = TrainConfig(env_id=faulty_environment(fault, 99))
+    client = ScriptedClient({"reward_author": in_turn(draft(UPRIGHT))})
+    with pytest.raises(EnvironmentFailed, match=r"environment, in step .* within 6 s"):
+        write_reward(client, INTENT, config, review=False)
+    assert not fixes(client)
 
 
 def test_what_is_no_reward_at_all_is_said() -> None:

@@ -591,4 +591,4 @@ def test_words_that_nothing_measures_end_unverified(p2p: Cli, tmp_path: Path) ->
     assert p2p("steer", "last", "--score", "1").status == 0
     accepted = p2p("resume", "last")
     assert accepted.status == 0, accepted.err
-    assert "passed with 1.00 by the user's score" in " ".join(accepted.out.split())
+    assert "passed with 1.00 by your score" in " ".join(accepted.out.split())

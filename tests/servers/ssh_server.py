@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -102,7 +103,8 @@ class SSHServer:
     def break_connections(self) -> None:
         """Kill what serves connections, as if the line had been cut; it still takes new ones."""
         for pid in self.serving():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # its client has just left
+                os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """No more connections, old or new."""

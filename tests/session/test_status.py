@@ -15,9 +15,10 @@ import pytest
 
 from p2p.contracts import StatusLiteral
 from p2p.files import hold_lock
-from p2p.records.folder import STALE_AFTER_S, process_is_alive, process_start_time
+from p2p.records.folder import STALE_AFTER_S
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, STATUS
+from p2p.utils.subprocess_utils import process_is_alive, process_start_time
 
 _OWNER = """
 import sys, pathlib, time

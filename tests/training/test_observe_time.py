@@ -112,7 +112,7 @@ def test_a_motion_in_parts_is_learnt_with_the_time_and_not_without(tmp_path: Pat
     returns = {}
     for observe_time in (True, False):
         (folder := tmp_path / f"{observe_time}").mkdir()
-        run = trained(folder, observe_time=observe_time, total_timesteps=30_000)
+        run = trained(folder, observe_time=observe_time, total_timesteps=50_000)
         returns[observe_time] = run.result.mean_return
     assert returns[True] > 25  # of 48
     assert returns[False] < 20

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def found(code):
     sent = []
     config = TrainConfig(env_id=ENV, side_info=False).model_dump(mode="json")
     payload = {"code": code, "name": "reward_fn.py", "config": config, "seed": 0, "num_envs": 4,
-               "steps": 40, "seconds": 60.0}  # fmt: skip
+               "steps": 40, "limits": {"reward": 60.0, "environment": 60.0}}  # fmt: skip
     reward_check.main(payload, lambda line: sent.append(json.loads(line)))
     findings = [message["body"] for message in sent if message["type"] == "finding"]
     return findings, any(message["type"] == "result" for message in sent)
@@ -110,6 +111,25 @@ def test_whatever_it_does_the_check_ends_and_says_where(code, kinds, lines, said
     assert said in error.message.lower() or said in error.message
 
 
+@pytest.mark.parametrize(
+    ("fault", "code", "message"),
+    [
+        ("time.sleep(0.08)", "slow_environment", r"slow: .* tried on \d+ steps only"),
+        ("time.sleep(99)", "environment", r"environment, in step .*within 6 s"),
+        ("os._exit(1)", "environment", "environment ended the process"),
+    ],
+)
+def test_slow_environment_is_not_blamed_on_reward(
+    faulty_environment, monkeypatch, fault, code, message
+):
+    monkeypatch.setattr(reward_check, "ENVIRONMENT_SECONDS", 6.0)
+    text = function("a = obs[..., 0]", "return a, {'a': a}")
+    report = check(text, faulty_environment(fault, 9), seconds=2.0)
+    (finding,) = [f for f in report.findings if f.level != "info"]
+    assert (finding.code, report.ok) == (code, code == "slow_environment")
+    assert re.search(message, finding.message)
+
+
 def test_printing_is_told_and_a_flood_ends():
     code = function("print('hello')", "a = next_obs[..., 1]", "return a, {'a': a}")
     report = check(code)
@@ -120,13 +140,13 @@ def test_printing_is_told_and_a_flood_ends():
 
 
 SENDS = ["import os, sys, time", "pipe = int(sys.argv[1])"]
-READY = b'{"type": "ready", "body": null}\n'
+TURN = b'{"type": "turn", "body": "reward"}\n'
 
 
 def test_lines_without_end_do_not_stretch_the_check():
-    ready = function(*SENDS, f"while True: os.write(pipe, {READY}); time.sleep(0.05)")
-    assert only_error(check(ready, seconds=1.0)).code == "hangs"
-    flood = function(*SENDS, f"while True: os.write(pipe, {READY * 1000})")
+    turns = function(*SENDS, f"while True: os.write(pipe, {TURN}); time.sleep(0.05)")
+    assert only_error(check(turns, seconds=1.0)).code == "hangs"
+    flood = function(*SENDS, f"while True: os.write(pipe, {TURN * 1000})")
     assert "lines" in only_error(check(flood)).message
 
 

@@ -329,23 +329,6 @@ def test_an_environment_of_the_users_own_trains_and_is_drawn(
     assert "eval_64_median.mp4" in record.video_filenames()
 
 
-FAULTY = """
-import gymnasium as gym, os, signal, time
-from gymnasium.envs.classic_control.pendulum import PendulumEnv
-
-class Faulty(PendulumEnv):
-    steps = 0
-
-    def step(self, action):
-        Faulty.steps += 1
-        if Faulty.steps > 300:
-            {fault}
-        return super().step(action)
-
-gym.register("Faulty-v0", entry_point=Faulty, max_episode_steps=30)
-"""
-
-
 @pytest.mark.parametrize(
     ("fault", "in_reward", "kind", "message"),
     [
@@ -359,28 +342,22 @@ gym.register("Faulty-v0", entry_point=Faulty, max_episode_steps=30)
 def test_a_run_names_what_ended_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    faulty_environment: Callable[[str, int], str],
     fault: str,
     in_reward: str,
     kind: str,
     message: str,
 ) -> None:
-    from p2p.settings import get_settings
-
-    (tmp_path / "faulty.py").write_text(FAULTY.format(fault=fault))
-    monkeypatch.setattr("sys.path", list(sys.path))
-    monkeypatch.setenv("P2P_ENV_PATH", str(tmp_path))
     limit = 200.0 if "hangs" in message else 25.0
     monkeypatch.setattr("p2p.training.runner.longest_training_s", lambda _: limit)
-    get_settings.cache_clear()
     config = TrainConfig(
-        env_id="faulty:Faulty-v0", num_envs=2, num_steps=1000, num_minibatches=2,
+        env_id=faulty_environment(fault, 300), num_envs=2, num_steps=1000, num_minibatches=2,
         total_timesteps=100_000, num_evals=1,
     )  # fmt: skip
     record = IterationRecord(tmp_path / "iter_1")
     options = RunOptions(videos=False, stall_seconds=15)
     with pytest.raises(TrainingFailed, match=message) as caught:
         run_training(config, REWARD.format(body=LATER + in_reward), record, options=options)
-    get_settings.cache_clear()
     assert caught.value.kind == kind
     assert record.derive_status() == ("failed" if kind == "reward" else "error")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -31,6 +33,8 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
 
     def say(message: dict[str, Any]) -> None:
         send(json.dumps(message).encode())
+        # Where it falls silent, the line it is at is printed shortly before it is killed.
+        faulthandler.dump_traceback_later(0.8 * payload["stall_seconds"], file=sys.stderr)
 
     if "sweeps" in payload or "asked" in payload:
         _play_scripts(payload, config, say)
@@ -81,7 +85,7 @@ def _pay(
             act,
             seed if len(acts) == 1 else seeds,
             reward,
-            alive=lambda: say({"type": "alive"}),
+            alive=lambda: say({"type": "alive", "reward_seconds": reward.seconds}),
         )
     for k, name in enumerate(acts):
         own = slice(k * episodes, (k + 1) * episodes)

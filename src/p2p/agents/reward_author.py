@@ -9,7 +9,7 @@ from functools import cached_property
 from p2p.agents import screening
 from p2p.agents.authoring import CheckOutcome, CodeAuthor
 from p2p.agents.requests import AlternativeRequest, RewardRequest
-from p2p.agents.screening import Judged, Paid, Place, RewardFailed
+from p2p.agents.screening import EnvironmentTooSlow, Judged, Paid, Place, RewardFailed
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, CriterionGradient, Intent
 from p2p.inference.llm_client import LLMClient
@@ -20,6 +20,7 @@ from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import spec_for
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_check import CheckFinding, CheckReport, check_reward
+from p2p.training.reward_function import EnvironmentFailed
 
 FATAL_WARNINGS = ("constant_reward",)
 """Warnings of the checker that make training pointless."""
@@ -106,17 +107,25 @@ class RewardAuthor(CodeAuthor):
         }
 
     def check(self, code: str) -> CheckOutcome:
-        """Run it: on steps of all kinds, then through whole episodes."""
+        """Run it: on steps of all kinds, then through whole episodes.
+
+        Raises EnvironmentFailed where no reward could be run.
+        """
         report = check_reward(
             code or "\n",  # without a line break it would be the name of a file
             self.config,
         )
+        if failed := next((f for f in report.findings if f.code == "environment"), None):
+            raise EnvironmentFailed(failed.message)
         problems = [_message(f) for f in report.findings if f.level == "error"]
         problems += [_message(f) for f in report.findings if f.code in FATAL_WARNINGS]
         measured = _describe(report)
         if not problems:
             try:
                 self.paid = screening.pay_behaviours(code, self.config, self.previous_best)
+            except EnvironmentTooSlow as error:
+                self.paid = {}
+                measured += f"\nnot played through whole episodes: {error}"
             except RewardFailed as error:
                 problems.append(str(error))
             else:
@@ -140,6 +149,8 @@ class RewardAuthor(CodeAuthor):
 
     def rank(self) -> tuple[str, ...]:
         """Compare what it pays with what the criteria say."""
+        if not self.paid:
+            return ()
         horizon = screening.shorten_episodes(self.config).max_episode_steps or 0
         return screening.find_mismatches(self.paid, self.judged, horizon=horizon)
 

@@ -39,6 +39,7 @@ from p2p.training.env_spec import EnvSpec, get_env_spec
 from p2p.training.envs.registry import TRIALS
 from p2p.training.evaluation import evaluation_seed, record_behaviours, record_episodes
 from p2p.training.policies.policy import Policy
+from p2p.training.reward_loader import find_hanging_code
 from p2p.training.scripted import POINTS, play_scripts, script_steps
 from p2p.training.trajectory import RecordedEpisode
 
@@ -59,6 +60,7 @@ SEED, SCRIPT_SEED = evaluation_seed(4000), evaluation_seed(4002)
 """Starts that neither training nor any judgement sees."""
 MAX_LINES = 5000
 """Of a process that plays a reward: of what it pays, and signs of life."""
+WALL_SECONDS, STALL_SECONDS = 240.0, 60.0
 EASY = 0.8
 """A score from which on a criterion is met without any skill."""
 MARGIN, CLEAR = 0.15, 0.1
@@ -117,6 +119,7 @@ class _Alive(Record):
 
     type: Literal["alive", "begun"]
     name: str = ""
+    reward_seconds: float = 0.0
 
 
 _Message = Annotated[Paid | _Raised | _Alive, Field(discriminator="type")]
@@ -134,6 +137,10 @@ class Judged(Record):
 
 class RewardFailed(Exception):
     """The reward did not get through; the message is for its author."""
+
+
+class EnvironmentTooSlow(RewardFailed):
+    """The environment took the time, so the reward was not played through."""
 
 
 # --- what is known of the robot -------------------------------------------------------------------
@@ -249,8 +256,12 @@ def _run_reward(
 ) -> tuple[dict[str, Paid], SandboxExit]:
     """Run the reward in the sandbox and return the returns by name; raises RewardFailed."""
     paid: dict[str, Paid] = {}
+    reward_seconds = 0.0
 
     def take(message: Paid | _Raised | _Alive, _: SandboxedProcess) -> None:
+        nonlocal reward_seconds
+        if isinstance(message, _Alive):
+            reward_seconds = max(reward_seconds, message.reward_seconds)
         if isinstance(message, _Raised):
             raise RewardFailed(f"under {IN_WORDS[message.name]}: {message.reason}")
         if isinstance(message, Paid):
@@ -261,9 +272,18 @@ def _run_reward(
         file = folder / "policy.safetensors"
         if policy is not None:
             policy.save(file)
-        payload = {"config": config.model_dump(mode="json"), "code": code, "policy": str(file)}
+        payload = {
+            "config": config.model_dump(mode="json"),
+            "code": code,
+            "policy": str(file),
+            "stall_seconds": STALL_SECONDS,
+        }
         sandbox = surroundings(config, folder).sandbox(
-            folder, wall_seconds=240, stall_seconds=60, max_lines=MAX_LINES, warm=TRIALS
+            folder,
+            wall_seconds=WALL_SECONDS,
+            stall_seconds=STALL_SECONDS,
+            max_lines=MAX_LINES,
+            warm=TRIALS,
         )
         try:
             worker = run_worker(
@@ -275,7 +295,14 @@ def _run_reward(
             )
         except UntrustedResultError as error:
             raise RewardFailed(f"its process sent something that is no message: {error}") from None
-        return paid, worker.wait()
+        end = worker.wait()
+        if end.reason == "stalled":
+            culprit, where = find_hanging_code(end.output_tail)
+            if culprit == "environment":
+                raise EnvironmentTooSlow(f"{where} takes more than {STALL_SECONDS:g} s")
+        elif end.reason == "wall clock" and reward_seconds < WALL_SECONDS / 2:
+            raise EnvironmentTooSlow(f"the environment takes more than {WALL_SECONDS:g} s")
+        return paid, end
 
 
 def judge_behaviours(

@@ -366,7 +366,7 @@ def _read_settings(source: str | None) -> dict[str, Any]:
 
 def run_program(arguments: Sequence[str] | None = None) -> None:
     """Run the program, and end the process with its status."""
-    from p2p.session.stopping import kill_descendants
+    from p2p.utils.subprocess_utils import kill_descendants
 
     try:
         run_app(program, "python -m p2p.session.run_session", arguments)

@@ -74,7 +74,7 @@ def _cancel_run(record: SessionRecord) -> bool:
 
 
 def _wait_for(pid: int, started: float | None, name: str) -> None:
-    from p2p.records.folder import process_is_alive
+    from p2p.utils.subprocess_utils import process_is_alive
 
     deadline = time.monotonic() + GRACE_S
     with err.status("ending its processes"):

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-import psutil
-
 from p2p.contracts import StatusData, StatusLiteral, utc_now
 from p2p.files import Model, UnreadableError, hold_lock, load_model, read_model, save_model
+from p2p.utils.subprocess_utils import process_is_alive, process_start_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -205,23 +204,3 @@ def natural_order(name: str) -> list[tuple[int, int, str]]:
         for part in re.split(r"(\d+)", name)
         if part
     ]
-
-
-def process_start_time(pid: int | None) -> float | None:
-    """Return the start time of a process in Unix time, or None if it has ended."""
-    if pid is None:
-        return None
-    try:
-        process = psutil.Process(pid)
-        if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
-            return None  # it has ended, and only its parent does not know yet
-        return float(process.create_time())
-    except (psutil.Error, ValueError):  # a file may hold any number
-        return None
-
-
-def process_is_alive(pid: int | None, started: float | None) -> bool:
-    """Return whether this very process runs, and not a later one that was given its number."""
-    now = process_start_time(pid)
-    # The boot time that start times are counted from moves a little when the clock is set.
-    return now is not None and (started is None or abs(now - started) < 2.0)

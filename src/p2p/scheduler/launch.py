@@ -34,11 +34,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import psutil
-
 from p2p import files
 from p2p.training.cpu_manager import PASSED_VARIABLES, CPUManager
-from p2p.utils.subprocess_utils import NEUTRAL, absolute_environment
+from p2p.utils.subprocess_utils import (
+    NEUTRAL,
+    absolute_environment,
+    find_marked_processes,
+    kill_all,
+)
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import RunSpec
@@ -268,7 +271,7 @@ class LaunchFolder:
         return RunStatus("running", message=f"process {process['pid']} on core {cores}")
 
     def _handle_dead_supervisor(self) -> RunStatus:
-        if left := kill_all(lambda: _find_processes(self.marks)):
+        if left := kill_all(lambda: find_marked_processes(self.marks)):
             message = f"its supervisor died; processes {left} cannot be killed"
             return RunStatus("running", message=message)
         message = f"its supervisor died without an exit record {self._supervisor_log()}".strip()
@@ -347,40 +350,11 @@ class LaunchFolder:
             raise ValueError(message) from error
 
 
-def forget_released(base: Path, older_than_s: float = KEPT_S) -> None:
+def forget_released(base: Path) -> None:
     """Remove the folders of launches that were released long ago."""
     now = time.time()
     for folder in (base / "launches").glob("*"):
         with suppress(FileNotFoundError):  # somebody else does the same
             names = {path.name for path in folder.iterdir()}
-            if names and names <= KEPT_FILES and now - folder.stat().st_mtime > older_than_s:
+            if names and names <= KEPT_FILES and now - folder.stat().st_mtime > KEPT_S:
                 shutil.rmtree(folder)
-
-
-def _find_processes(marks: Mapping[str, str]) -> list[psutil.Process]:
-    """Find the processes that were started with these environment variables."""
-    processes = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):  # gone, or another user's
-            if marks.items() <= process.environ().items():
-                processes.append(process)
-    return processes
-
-
-def kill_all(find: Callable[[], Sequence[psutil.Process]], *, timeout_s: float = 10.0) -> list[int]:
-    """Kill what `find` finds, and what that has started meanwhile, until nothing is left.
-
-    Returns:
-        Those still there after `timeout_s`: they hang in the kernel, or are not ours to kill.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        left = []
-        for process in find():
-            with suppress(psutil.Error):
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    left.append(process.pid)
-                    process.kill()  # psutil checks that the number is still that process's
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.005)

@@ -20,12 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import psutil
-
 from p2p.sandbox import kernel
-from p2p.scheduler.launch import LaunchFile, LaunchFolder, RunStatus, kill_all
+from p2p.scheduler.launch import LaunchFile, LaunchFolder, RunStatus
 from p2p.scheduler.notify import notify
 from p2p.training.cpu_manager import CoreLease, CPUManager, gpu_manager
+from p2p.utils.subprocess_utils import kill_descendants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +74,7 @@ class _Supervisor:
             self._terminate()
         finally:
             # A program that is over leaves nothing running, whatever it has started.
-            kill_all(lambda: psutil.Process().children(recursive=True))
+            kill_descendants()
             self._reap()
         if stopped is None:
             return _status_of_exit(self.code or 0)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from p2p.agents.reward_source import reward_digest
 from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
+from p2p.event_log import span
 from p2p.files import write_text
 from p2p.records.formatting import (
     count,
@@ -19,19 +21,23 @@ from p2p.records.formatting import (
     describe_evidence,
     format_score,
 )
+from p2p.records.iteration_record import IterationRecord
 from p2p.records.session_view import IterationView, SessionView
 from p2p.records.statuses import status_words
 from p2p.session.labels import compare
 from p2p.session.verdict import HINT
+from p2p.training.checkpoints import export_policy
+from p2p.training.policies.policy import PolicyFileError
+from p2p.training.video.rendering import LOWEST, VideoError, draw_video
 from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from p2p.contracts import Revision
     from p2p.records.iteration_record import SessionRecord
+    from p2p.records.session_view import SessionView
     from p2p.session.context import SessionContext
     from p2p.session.stopping import Clock
+
 
 DIAGNOSIS_LENGTH = 2000
 MARKS = {"passed": " ✓", "unverified": " ?", "not_passed": ""}
@@ -200,39 +206,36 @@ def _history_entry(view: SessionView, iteration: IterationView) -> dict[str, Any
 
 
 def _report(view: SessionView, done: list[IterationView], result: SessionResult) -> str:
-    parts = [
-        _head(view, result),
-        *_criteria(view, result),
-        *_render_iterations(view, done),
-        *_labels(view),
-        *_places(result),
-    ]
-    return "\n\n".join(parts) + "\n"
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow, and needed once
 
-
-def _head(view: SessionView, result: SessionResult) -> str:
-    env_id = (view.config.env_id if view.config else "") or "not chosen yet"
-    reason = f" (chosen: {_line(view.env_reason)})" if view.env_reason else ""
-    message = f" ({_line(result.message)})" if result.message else ""
-    unchecked = _line(", ".join(result.unchecked_words))
-    hint = " (no criterion measures it)"
-    if result.status == "unverified":
-        hint += f": {HINT}"
-    rule = "a pass needs every required criterion; soft ones only move the score"
-    best = view.best
-    evidence = describe_evidence(best) if best and result.best_iteration else ""
-    spent = f"; models: {spent_text(result)}" if result.tokens or result.unanswered else ""
-    return "\n".join(
-        [
-            f"# {_line(view.prompt)}",
-            "",
-            f"- environment: {env_id}{reason}",
-            f"- status: **{status_words(result.status)}**{message}",
-            *([f"- **not checked**: {unchecked}{hint}"] if unchecked else []),
-            f"- score: {format_score(result.score)}; {rule}",
-            *([f"- {evidence}"] if evidence else []),
-            f"- {count(result.iterations, 'iteration')}, {result.seconds:.0f} s{spent}",
-        ]
+    environment = Environment(
+        loader=PackageLoader("p2p.session", "."),
+        autoescape=False,  # noqa: S701 - Markdown, in which `line` escapes
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"line": _line, "cell": _cell, "score": format_score, "count": count}
+    best = view.best if result.best_iteration else None
+    iterations = []
+    for each in done:
+        amendment = each.record.amendment.read()
+        origin = _origin(view, each)
+        findings = amendment.findings if amendment else ()
+        iterations.append((each, origin, _reasons(origin, each), findings))
+    return environment.get_template("report.md.jinja").render(
+        view=view,
+        result=result,
+        env_id=(view.config.env_id if view.config else "") or "not chosen yet",
+        status=status_words(result.status),
+        hint=HINT,
+        evidence=describe_evidence(best) if best else "",
+        spent=spent_text(result),
+        criteria=criterion_results(view, view.iterations.get(result.best_iteration or 0)),
+        iterations=iterations,
+        marks=MARKS,
+        labels=compare(view),
     )
 
 
@@ -249,55 +252,6 @@ def spent_text(result: SessionResult) -> str:
     return text
 
 
-def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
-    if view.intent is None:
-        return
-    rows = ["| asked for | kind | measured | score | met |", "|---|---|---|---|---|"]
-    for each in criterion_results(view, view.iterations.get(result.best_iteration or 0)):
-        value = each.measured if each.measured and not each.is_event else each.evidence[:200]
-        soft = f", soft: {_cell(each.soft_reason)}" if each.soft_reason else ""
-        met = "" if each.met is None else "yes" if each.met else "**no**"
-        rows.append(
-            f"| {_cell(each.demand)} | {each.category}{soft} | {_cell(value)} "
-            f"| {format_score(each.score)} | {met} |"
-        )
-    yield "## What was asked for, and how well the best policy does it"
-    yield "\n".join(rows)
-    if view.intent.assumptions:
-        yield "Assumed, where the prompt leaves it open:"
-        yield "\n".join(f"- {_line(text)}" for text in view.intent.assumptions)
-
-
-def _render_iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
-    if not done:
-        return
-    yield "## Iterations"
-    rows = ["| iteration | from | score | unseen episodes | return | what changed |"]
-    rows.append("|---|---|---|---|---|---|")
-    for each in done:
-        origin, confirmation = _origin(view, each), each.confirmation
-        final = each.best.final_return if each.best else None
-        rows.append(
-            f"| {each.number} | {each.plan.parent if each.plan and each.plan.parent else ''} "
-            f"| {format_score(each.score)}{MARKS[view.outcome_of(each)]} "
-            f"| {format_score(confirmation.intent_score) if confirmation else ''} "
-            f"| {'' if final is None else f'{final:.1f}'} "
-            f"| {_cell(origin.changes if origin else 'the first reward')} |"
-        )
-    yield "\n".join(rows)
-    for each in done:
-        diagnosis = _line(each.judgment.diagnosis if each.judgment else each.training_error)
-        files = f"[reward](iter_{each.number}/reward_fn.py)"
-        yield f"**Iteration {each.number}** ({files}): {diagnosis[:1000] or 'no diagnosis'}"
-        if reasons := _reasons(_origin(view, each), each):
-            yield "\n".join(f"- {reason}" for reason in reasons)
-        if each.early_judge_error:
-            yield f"- a checkpoint could not be judged on the way: {_line(each.early_judge_error)}"
-        amendment = each.record.amendment.read()
-        for finding in amendment.findings if amendment else ():
-            yield f"- the judge is amended for later iterations: {_line(finding)[:1000]}"
-
-
 def _reasons(origin: Revision | None, iteration: IterationView) -> list[str]:
     """Describe why an iteration differs from its parent, and which changes were not allowed."""
     reasons: list[str] = []
@@ -312,22 +266,6 @@ def _reasons(origin: Revision | None, iteration: IterationView) -> list[str]:
     return reasons + [f"note: {_line(note)}" for note in dict.fromkeys(notes)]
 
 
-def _labels(view: SessionView) -> Iterator[str]:
-    comparison = compare(view)
-    if comparison is not None:
-        yield "## Human scores"
-        yield f"{comparison}; `p2p label --csv` writes each of them"
-
-
-def _places(result: SessionResult) -> Iterator[str]:
-    if result.policy is None:
-        return
-    yield "## What it made"
-    lines = [f"- policy: [{result.policy}]({result.policy})"]
-    lines += [f"- video: [{video}]({video})" for video in result.videos]
-    yield "\n".join(lines)
-
-
 def _line(text: str) -> str:
     """A text as one line of Markdown in which it makes no links, pictures or HTML."""
     return re.sub(r"([\\\[\]<])", r"\\\1", " ".join(printable(text).split()))
@@ -335,3 +273,31 @@ def _line(text: str) -> str:
 
 def _cell(text: str) -> str:
     return _line(text).replace("|", "\\|")
+
+
+# --- the best policy's file and video -------------------------------------------------------------
+
+
+def deliver(view: SessionView) -> bool:
+    """Export each iteration's judged policy and draw the best one's median episode.
+
+    Drawing gives way to all that trains. Returns whether something was made; what cannot be made is
+    an event.
+    """
+    made = False
+    for iteration in view.iterations.values():
+        best = iteration.record.best_run.read()
+        if best is None:
+            continue
+        run = IterationRecord(iteration.record.path / best.run_id)
+        if not (best.policy(iteration.record.path) / "policy.zip").exists():
+            # The span tells of what goes wrong.
+            with suppress(OSError, PolicyFileError), span("export", step=best.step):
+                export_policy(run, best.step)
+                made = True
+        video = run.videos_dir / f"eval_{best.step}_median.mp4"
+        if iteration == view.best and view.loop.videos and not video.exists():
+            with suppress(VideoError), span("draw", video=video.name):
+                draw_video(video, niceness=LOWEST)
+                made = True
+    return made

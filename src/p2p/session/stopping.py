@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import psutil
-
 from p2p.contracts import StatusLiteral
 from p2p.inference.question import (
     AskingCancelled,
@@ -27,6 +25,8 @@ from p2p.records.session_view import SessionView
 from p2p.records.statuses import CANCELLABLE
 from p2p.sandbox import SandboxUnavailable
 from p2p.settings import get_settings
+from p2p.training.reward_function import EnvironmentFailed
+from p2p.utils.subprocess_utils import kill_descendants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +85,7 @@ _STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
     (AuthenticationFailed, "auth_error"),
     (InvalidCode, "invalid_code"),
     (NoEnvironment, "error"),
+    (EnvironmentFailed, "error"),
     (InferenceError, "error"),
     (JudgeUnavailable, "error"),
     (TrainingUnavailable, "error"),
@@ -349,10 +350,3 @@ def heartbeat(session: SessionRecord, switch: StopSwitch, clock: Clock) -> Itera
     finally:
         ended.set()
         thread.join()
-
-
-def kill_descendants() -> None:
-    """End everything that this process has started, and what that has started, at once."""
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            process.kill()

@@ -21,12 +21,12 @@ from p2p.sandbox import (
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.engines.facts import surroundings
 from p2p.training.policies.policy import Policy, PolicyFileError
+from p2p.training.reward_loader import find_hanging_code
 from p2p.training.runner import (
     WORKER_ENVIRONMENT,
     WORKER_MODULE,
     RunOptions,
     TrainingFailed,
-    find_hanging_code,
 )
 from p2p.training.trainer_messages import MAX_SIGNS, longest_evaluation_s, parse_message
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError

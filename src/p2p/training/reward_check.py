@@ -39,11 +39,19 @@ from p2p.training.engines.facts import surroundings
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import TRIALS
 from p2p.training.reward_function import RewardError, RewardLoadError, RewardRefused
-from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack, parse_source, read_source
+from p2p.training.reward_loader import (
+    DEFAULT_NAME,
+    find_hanging_code,
+    line_in_stack,
+    parse_source,
+    read_source,
+)
 from p2p.training.reward_runner import (
+    EnvClock,
     Floats,
     RewardRunner,
     Transition,
+    Turn,
     decide_batched,
     trial_transitions,
 )
@@ -56,8 +64,11 @@ WORKER = "p2p.training.reward_check"
 SETUP_SECONDS = 120.0
 GIB = 1 << 30
 ENGINE_SECONDS = 300.0
-MAX_LINES = 2000
+ENVIRONMENT_SECONDS = 120.0
+"""What the environment itself may take. The trials use half of it: one long step still ends."""
+MAX_LINES = 4000
 
+FEW_STEPS = 20
 QUICK_STEPS = 50
 """Of the check before a training: enough to see that a reward runs."""
 
@@ -107,9 +118,9 @@ class CheckResult(Record):
     """By how much the process grew while the reward ran."""
 
 
-class _Ready(Record):
-    type: Literal["ready"]
-    body: None
+class _TurnBegins(Record):
+    type: Literal["turn"]
+    body: Turn
 
 
 class _Finding(Record):
@@ -122,7 +133,7 @@ class _Result(Record):
     body: CheckResult
 
 
-_Message = _Ready | _Finding | _Result
+_Message = _TurnBegins | _Finding | _Result
 _MESSAGES: TypeAdapter[_Message] = TypeAdapter(Annotated[_Message, Field(discriminator="type")])
 
 
@@ -152,14 +163,15 @@ def check_reward(
     """Check a reward file, or source text, on an environment: by its id, or as it is trained on.
 
     `reward` is a path, or a string that is source text if it has a line break; `name` is what
-    messages call its file. `seconds` is how long the reward's own work may take. Raises
-    SandboxUnavailable where there is no sandbox.
+    messages call its file. `seconds` is how long the reward's own work may take; an environment
+    that is slow is tried for fewer steps. Raises SandboxUnavailable where there is no sandbox.
     """
     began = time.monotonic()
     config = TrainConfig(env_id=env) if isinstance(env, str) else env
     engine = config.engine
-    if is_engine(engine):  # its steps take longer than any reward: on a CPU, minutes
-        seconds += ENGINE_SECONDS
+    limits: dict[Turn, float] = {"reward": seconds, "environment": ENVIRONMENT_SECONDS}
+    if is_engine(engine):  # kernels are compiled when a reward or a step first uses them
+        limits = {turn: limit + ENGINE_SECONDS for turn, limit in limits.items()}
     findings: list[CheckFinding] = []
     name = name or (DEFAULT_NAME if _is_code(reward) else str(reward))
     result = None
@@ -177,19 +189,20 @@ def check_reward(
     else:
         payload = {
             "code": code, "name": name, "config": config.model_dump(mode="json"),
-            "seed": seed, "num_envs": num_envs, "steps": steps, "seconds": seconds,
+            "seed": seed, "num_envs": num_envs, "steps": steps, "limits": limits,
         }  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
             sandbox = surroundings(config, Path(folder)).sandbox(
                 Path(folder),
                 memory_bytes=memory_bytes,
-                wall_seconds=SETUP_SECONDS + seconds,
+                wall_seconds=SETUP_SECONDS + sum(limits.values()),
                 max_lines=MAX_LINES,
                 warm=TRIALS,
             )
-            result, end = _run(payload, sandbox, seconds, findings)
+            result, end, turn = _run(payload, sandbox, limits, findings)
         if result is None and not any(f.level == "error" for f in findings):
-            findings.append(_describe_end(end, name, seconds))
+            describe = _describe_reward_end if turn == "reward" else _describe_environment_end
+            findings.append(describe(end, name, limits[turn]))
         findings += _sandbox_warnings(code)
     return CheckReport(
         env_id=config.env_id,
@@ -226,18 +239,28 @@ def _is_code(reward: str | Path) -> bool:
 
 
 def _run(
-    payload: Mapping[str, Any], sandbox: Sandbox, seconds: float, findings: list[CheckFinding]
-) -> tuple[CheckResult | None, SandboxExit]:
-    """Run the worker. The reward's clock starts when the environment is ready."""
-    ready = False
+    payload: Mapping[str, Any],
+    sandbox: Sandbox,
+    limits: Mapping[Turn, float],
+    findings: list[CheckFinding],
+) -> tuple[CheckResult | None, SandboxExit, Turn]:
+    """Run the worker; return its result, its end, and whose turn it was then.
+
+    Once the environment is ready, it and the reward each have a clock that runs in its own turns.
+    """
+    left = dict(limits)
+    turn: Turn = "environment"  # it is made first
+    since: float | None = None
     result = None
 
     def take(message: _Message, process: SandboxedProcess) -> None:
-        nonlocal ready, result
+        nonlocal turn, since, result
         match message:
-            case _Ready() if not ready:
-                ready = True
-                process.end_within(seconds, "the reward took too long")
+            case _TurnBegins():
+                now = time.monotonic()
+                left[turn] -= 0.0 if since is None else now - since
+                turn, since = message.body, now
+                process.end_within(max(0.0, left[turn]), f"the {turn} took too long")
             case _Finding() if len(findings) < 100:
                 findings.append(message.body)
             case _Result():
@@ -248,10 +271,22 @@ def _run(
         end = run_worker(WORKER, payload, sandbox, read=read, on_message=take).wait()
     except UntrustedResultError as error:
         end = SandboxExit(0, "protocol", f"what it sent is not a message: {error}", "", 0.0)
-    return result, end
+        turn = "reward"
+    return result, end, turn
 
 
-def _describe_end(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
+def _describe_environment_end(end: SandboxExit, _: str, seconds: float) -> CheckFinding:
+    """The environment ended the check: the reward is not to blame."""
+    _, culprit = find_hanging_code(end.output_tail)
+    text = (
+        f"{culprit} did not finish within {seconds:g} s: the reward could not be tried"
+        if end.reason == "wall clock"
+        else f"the environment ended the process: {end.message}"
+    )
+    return CheckFinding(level="error", code="environment", message=text)
+
+
+def _describe_reward_end(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
     """The process ended before the check did: say how, and if possible in which line."""
     line = line_in_stack(end.output_tail, name)
     where = "" if line is None else f" in line {line}"
@@ -300,14 +335,18 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
             else _error("environment", text)
         )
         return
-    send_message("ready", None)
-    # Where a reward hangs, the line it hangs in is printed shortly before it is killed.
-    faulthandler.dump_traceback_later(0.8 * payload["seconds"], file=sys.stderr)
+
+    def begin_turn(turn: Turn) -> None:
+        send_message("turn", turn)
+        # Where something hangs, the line it hangs in is printed shortly before it is killed.
+        faulthandler.dump_traceback_later(0.8 * payload["limits"][turn], file=sys.stderr)
+
+    begin_turn("reward")
     printed = PrintCounter()
     with warnings.catch_warnings(record=True) as caught, redirect_stdout(printed):
         warnings.simplefilter("default")
         try:
-            result, findings = try_reward(payload, config, env)
+            result, findings = try_reward(payload, config, env, begin_turn)
         except RewardError as error:
             find(_describe_error(error))
         else:
@@ -350,7 +389,10 @@ class PrintCounter(io.TextIOBase):
 
 
 def try_reward(
-    payload: Mapping[str, Any], config: TrainConfig, env: BatchedEnv
+    payload: Mapping[str, Any],
+    config: TrainConfig,
+    env: BatchedEnv,
+    begin_turn: Callable[[Turn], None],
 ) -> tuple[CheckResult, list[CheckFinding]]:
     """Load the reward, run it both ways, and describe what it gave."""
     code, seed = payload["code"], payload["seed"]
@@ -361,20 +403,27 @@ def try_reward(
     runner = RewardRunner(code, env.num_envs, batched=False, **options, side_info=side)
     rows: list[Floats] = []
     last = None
-    for last in trial_transitions(env, payload["steps"], seed):
+    clock = EnvClock(payload["limits"]["environment"] / 4, begin_turn)
+    for last in trial_transitions(env, payload["steps"], seed, clock):
         total, terms = runner(last)
         rows.append(np.stack([total, *terms.values()]))
         if runner.ends_episodes:
             runner.failed(last)
     values = np.stack(rows, axis=1).reshape(1 + len(runner.term_names), -1)
+    clock.limit_s *= 2
     batched, reason = decide_batched(
-        code, env, side_info=config.side_info, seed=seed + 1, **options
+        code, env, side_info=config.side_info, seed=seed + 1, clock=clock, **options
     )
     us_single, us_batched = _microseconds(runner, last), None
     if batched:
         fast = RewardRunner(code, env.num_envs, batched=True, **options, side_info=side)
         us_batched = _microseconds(fast, last)
-    findings = [*_about_terms(values, runner.term_names), *_about_description(runner)]
+    findings = [*_about_description(runner)]
+    if len(rows) < min(payload["steps"], FEW_STEPS):
+        text = f"the environment is slow: the reward was tried on {len(rows)} steps only"
+        findings.append(_warning("slow_environment", text))
+    else:  # fewer say nothing about what its terms do
+        findings += _about_terms(values, runner.term_names)
     if reason and env.num_envs > 1:
         text = f"called once per environment, which is slower: {reason}. Take components as "
         text += "x[..., i], reduce with axis=-1, and use np.where instead of if"
@@ -394,7 +443,7 @@ def try_reward(
         total=_range("total", values[0]),
         terms=tuple(map(_range, runner.term_names, values[1:])),
         failed=runner.failures / values.shape[1] if runner.ends_episodes else None,
-        steps=payload["steps"],
+        steps=len(rows),
         num_envs=env.num_envs,
         us_per_step=us_single if us_batched is None else us_batched,
         us_single=us_single,

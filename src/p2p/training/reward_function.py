@@ -43,6 +43,10 @@ class RewardError(Exception):
         """The frames of the reward's own file, as Python would print them."""
 
 
+class EnvironmentFailed(Exception):
+    """The environment hangs or ends its process: no reward can be tried on it."""
+
+
 class RewardRefused(Exception):
     """The reward cannot be trained on; the message names its file and line."""
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -107,6 +107,20 @@ def line_in_stack(output: str, name: str) -> int | None:
     """The first line that printed stacks name in the reward's file: the innermost one."""
     match = re.search(rf'File "{re.escape(name)}", line (\d+)', output)
     return int(match[1]) if match else None
+
+
+def find_hanging_code(output: str) -> tuple[Literal["reward", "environment"], str]:
+    """Return what a trainer that fell silent was at, by the stacks that it printed shortly before.
+
+    Where there are none, in a library that keeps all signals and output away, it is the reward.
+    """
+    stacks = output.rpartition("Timeout (")[2]
+    if line := line_in_stack(stacks, DEFAULT_NAME):
+        return "reward", f"the reward, in line {line},"
+    main = re.search(r'File "([^"]+)", line (\d+) in (\S+)', stacks.rpartition("Thread 0x")[2])
+    if main is None:
+        return "reward", "the reward"
+    return "environment", f"the environment, in {main[3]} ({Path(main[1]).name}:{main[2]}),"
 
 
 _LITERAL = re.compile(r"""([a-z]*)(\"{3}|'{3}|"|')(.*)\2""", re.IGNORECASE | re.DOTALL)

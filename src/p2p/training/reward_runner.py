@@ -10,8 +10,9 @@ import math
 import time
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -374,6 +375,8 @@ RESTART_EVERY = 11
 ZERO_ACTIONS = (8, 16)
 """Of every `ZERO_ACTIONS[1]` trial steps the last `ZERO_ACTIONS[0]` are made with zero actions."""
 
+Turn = Literal["environment", "reward"]
+
 Rewards = tuple[Floats, dict[str, Floats]]
 """Totals and terms by name: (N,) each, or (K, N) for K steps."""
 
@@ -546,27 +549,64 @@ def _flatten(rewards: Rewards) -> Rewards:
     return total.ravel(), {name: values.ravel() for name, values in terms.items()}
 
 
-def trial_transitions(env: BatchedEnv, steps: int, seed: int = 0) -> Iterator[Transition]:
+class EnvClock:
+    """Measures the time that an environment takes, which is not the reward's.
+
+    Args:
+        limit_s: a trial ends early once the environment has taken so long.
+        tell: told `environment` before it computes, and `reward` after.
+    """
+
+    def __init__(
+        self, limit_s: float = math.inf, tell: Callable[[Turn], None] = lambda _: None
+    ) -> None:
+        self.seconds = 0.0
+        self.limit_s = limit_s
+        self._tell = tell
+
+    @property
+    def is_over(self) -> bool:
+        return self.seconds >= self.limit_s
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        self._tell("environment")
+        began = time.monotonic()
+        yield
+        self.seconds += time.monotonic() - began
+        self._tell("reward")
+
+
+def trial_transitions(
+    env: BatchedEnv, steps: int, seed: int = 0, clock: EnvClock | None = None
+) -> Iterator[Transition]:
     """Real transitions to try a reward on: random and zero actions, with episodes that begin anew.
 
     `env` is reset first, and some of its rows now and then. While a transition is looked at, the
-    environment's side information is that of it.
+    environment's side information is that of it. They are fewer where the clock's limit is reached.
     """
+    clock = clock or EnvClock()
     rng = np.random.default_rng(seed)
     space = env.single_action_space
     low, high = trial_range(space)
     shape = (env.num_envs, *(space.shape or ()))
-    obs = env.reset_batch(seed)
+    with clock.measure():
+        obs = env.reset_batch(seed)
     start = np.ones(env.num_envs, np.bool_)
     for step in range(steps):
         zero = step % ZERO_ACTIONS[1] >= ZERO_ACTIONS[1] - ZERO_ACTIONS[0]
         action = (np.zeros(shape) if zero else rng.uniform(low, high, shape)).astype(np.float32)
-        batch = env.step_batch(action)
+        with clock.measure():
+            batch = env.step_batch(action)
         yield Transition(obs, action, batch.next_obs, batch.info, start)
+        if clock.is_over:
+            return
         obs, start = batch.obs, batch.terminated | batch.truncated
         if step % RESTART_EVERY == RESTART_EVERY - 1:
             rows = rng.random(env.num_envs) < 0.5
-            obs, start = env.restart(rows), start | rows
+            with clock.measure():
+                obs = env.restart(rows)
+            start = start | rows
 
 
 def decide_batched(
@@ -578,6 +618,7 @@ def decide_batched(
     side_info: bool = False,
     engine: str = "mujoco",
     name: str = DEFAULT_NAME,
+    clock: EnvClock | None = None,
 ) -> tuple[bool, str]:
     """Decide whether the reward may be called with batches, and if not, why.
 
@@ -594,7 +635,7 @@ def decide_batched(
     reason = "" if env.num_envs > 1 else "with one environment there is nothing to batch"
     scale: dict[str, float] = {}
     first_steps = _FirstSteps()
-    for step, transition in enumerate(trial_transitions(env, steps, seed)):
+    for step, transition in enumerate(trial_transitions(env, steps, seed, clock)):
         obs, action, next_obs, info, start = transition
         first_info = {key: value[:rows] for key, value in info.items()}
         first = Transition(obs[:rows], action[:rows], next_obs[:rows], first_info, start[:rows])

@@ -7,7 +7,6 @@ in the sandbox; what comes out of there is checked here before it is published.
 from __future__ import annotations
 
 import math
-import re
 import shutil
 import time
 from collections.abc import Callable
@@ -57,7 +56,7 @@ from p2p.training.envs.registry import UnknownEnvironmentError
 from p2p.training.metrics import RunMetrics
 from p2p.training.model_files.adoption import restore
 from p2p.training.model_files.store import copy_into, find_copy, is_model
-from p2p.training.reward_loader import DEFAULT_NAME, line_in_stack
+from p2p.training.reward_loader import find_hanging_code
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
 from p2p.training.worker import choose_backend
 from unstable.writers import MissingExtraError
@@ -513,20 +512,6 @@ class _Run:
             else select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
-
-
-def find_hanging_code(output: str) -> tuple[FailureKind, str]:
-    """Return what a trainer that fell silent was at, by the stacks that it printed shortly before.
-
-    Where there are none, in a library that keeps all signals and output away, it is the reward.
-    """
-    stacks = output.rpartition("Timeout (")[2]
-    if line := line_in_stack(stacks, DEFAULT_NAME):
-        return "reward", f"the reward, in line {line},"
-    main = re.search(r'File "([^"]+)", line (\d+) in (\S+)', stacks.rpartition("Thread 0x")[2])
-    if main is None:
-        return "reward", "the reward"
-    return "environment", f"the environment, in {main[3]} ({Path(main[1]).name}:{main[2]}),"
 
 
 def _find_compiled_update(config: TrainConfig) -> Path | None:

@@ -42,7 +42,7 @@ from p2p.training.cpu_manager import (
     CPUManager,
 )
 from p2p.training.runner import TrainingFailed, load_completed_run
-from p2p.utils.subprocess_utils import python_command, start_program
+from p2p.utils.subprocess_utils import end_programs, python_command, start_program
 
 POLL_S = 0.25
 WAIT_S = 2.0
@@ -504,15 +504,8 @@ class _Processes:
         # The file first: a run that an earlier caller started hears no signal of ours, but reads.
         for record in unfinished:
             record.set_status_if("cancelled", UNFINISHED)
+        end_programs([run.process for run in self.running], grace_s=GRACE_S)
         for run in self.running:
-            _signal_group(run.process, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_S
-        for run in self.running:
-            try:
-                run.process.wait(timeout=max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                _signal_group(run.process, signal.SIGKILL)
-                run.process.wait()
             run.lease.release()
         for record in unfinished:  # a run that had just begun may have said so over our word
             record.set_status_if("cancelled", UNFINISHED)
@@ -526,8 +519,3 @@ def _describe_end(run: _Running) -> str:
         else f"ended with code {code} before it finished"
     )
     return f"the run's process {reason}; see {run.record.path / 'executor.log'}"
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, number)

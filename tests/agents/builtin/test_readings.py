@@ -33,6 +33,14 @@ def test_a_prompt_becomes_its_goals(prompt: str, goals: list[str], unused: list[
     assert list(parsed.unused) == unused
 
 
+@pytest.mark.parametrize(("env_id", "prompt", "other"), READINGS["same"])
+def test_prompts_that_ask_for_the_same_get_the_same_criteria(
+    env_id: str, prompt: str, other: str
+) -> None:
+    assert propose(env_id, prompt).criteria == propose(env_id, other).criteria
+    assert not propose(env_id, prompt).unused_words
+
+
 @pytest.mark.parametrize(("env_id", "prompt", "measures", "unchecked"), READINGS["criteria"])
 def test_each_part_of_a_demand_is_a_hard_task_or_named_as_unchecked(
     env_id: str, prompt: str, measures: list[str], unchecked: list[str]

@@ -129,6 +129,7 @@ def split_into_parts(goals: Sequence[Goal]) -> list[list[Goal]]:
     parts: list[list[Goal]] = [[]]
     for goal in goals:
         earlier = TRAVEL | _ON_THE_SPOT | (FOLLOWING - {goal.motion})
+        earlier |= {"push"} if goal.motion == "leave" else frozenset()
         dynamic = any(g.motion in earlier and not g.negated for g in parts[-1])
         down = any(g.motion in _DOWN and not g.negated for g in parts[-1])
         if goal.motion in RISING and down and not goal.negated:
@@ -144,7 +145,7 @@ def split_into_parts(goals: Sequence[Goal]) -> list[list[Goal]]:
 
 def fold_goals(goals: Sequence[Goal]) -> tuple[Goal, ...]:
     """Merge goals that ask for one thing: `run` and `go` forward, `lie` and `still`."""
-    goals = [_resolve_forbidden_way(goal, goals) for goal in _merge_turns(goals)]
+    goals = [_resolve_forbidden_way(goal, goals) for goal in _merge_turns(_merge_hops(goals))]
     asked = {goal.motion for goal in goals if not goal.negated}
     if any(goal.motion in TRAVEL and goal.negated and not goal.direction for goal in goals):
         asked.add("not go")
@@ -192,10 +193,20 @@ def _find_twin(goal: Goal, earlier: Sequence[Goal]) -> int | None:
             for place, other in enumerate(earlier)
             if other.motion in _TURNS_BY
             and other.negated == goal.negated
-            and other.direction in ("", goal.direction)
+            and (not goal.direction or other.direction in ("", goal.direction))
         ),
         None,
     )
+
+
+def _merge_hops(goals: Sequence[Goal]) -> Sequence[Goal]:
+    """Merge `move forward by hopping` into one motion: how it goes is said by the hops alone."""
+    hops = [g for g in goals if g.motion == "hop" and not (g.negated or g.direction)]
+    goes = [g for g in goals if g.motion == "go" and not g.negated and g.direction in _LENGTHWAYS]
+    if len(hops) != 1 or len(goes) != 1 or any(map(manner_of, goes[0].words)):
+        return goals
+    whole = replace(merge_goals(goes[0], hops[0]), motion="hop", limb=hops[0].limb)
+    return [whole if goal is hops[0] else goal for goal in goals if goal is not goes[0]]
 
 
 def _merge_turns(goals: Sequence[Goal]) -> list[Goal]:
@@ -223,6 +234,7 @@ _FOLDS: tuple[tuple[str, Collection[str], str], ...] = (
     ("stand", HELD, ""),
     ("off_centre", {"not go"}, "centred"),
     ("turn", {"return"}, ""),
+    ("turn", {"on_back", "on_front"}, "roll"),
     ("turn", {"in_place", "not go"}, "spin"),
     ("crouch", TRAVEL, "low"),
     ("low", {"crouch"}, ""),

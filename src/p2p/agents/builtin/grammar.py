@@ -53,6 +53,7 @@ from p2p.agents.builtin.lexicon import (
     Amount,
     Entry,
     Token,
+    correct_spelling,
     entry_of,
     find_canonical,
     lemmas,
@@ -61,7 +62,6 @@ from p2p.agents.builtin.lexicon import (
     plain,
     tokens_of,
 )
-from p2p.agents.builtin.spelling import correct_spelling
 
 _LEGS = frozenset({"leg", "foot"})
 _ANY_WAY = TRAVEL | {"hop"}
@@ -634,6 +634,10 @@ _MERELY_STAY = frozenset(
 )
 
 
+_STAYS = frozenset({"stand", "stop", "stable", "upright"})
+"""After something that is held, these say no more than to hold it."""
+
+
 def _drop_staying(part: Sequence[Goal], unused: list[str]) -> list[Goal]:
     """Drop `stay` next to travel: it introduces a quality, in words that are not known."""
     goes = any(goal.motion in _ANY_WAY and not goal.negated for goal in part)
@@ -688,7 +692,7 @@ def parse(
                 parts[-1] = fold_goals((*parts[-1], *tidy))
                 continue
             lasting = parts and {goal.motion for goal in parts[-1]} & (HELD | {"stand"})
-            if lasting and {goal.motion for goal in tidy} <= {"stand", "stop"}:
+            if lasting and {goal.motion for goal in tidy} <= _STAYS:
                 parts[-1] = fold_goals((*parts[-1], *tidy))
             else:
                 parts.append(tidy)

@@ -6,13 +6,13 @@ Everything is read off the environment's own facts; no environment is known by n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from p2p.agents.builtin.goals import Parsed
+from p2p.agents.builtin.goals import Goal, Parsed
 from p2p.agents.builtin.grammar import parse
 from p2p.agents.builtin.lexicon import ARM_WORDS, LIMBS, OBJECT_WORDS, TARGET_WORDS
 from p2p.agents.builtin.lexicon import SIDES as SIDES_BY_WORD
@@ -412,7 +412,12 @@ class Morphology:
 
     def parse(self, text: str, *, remark: bool = False) -> Parsed:
         """Return what a prompt or a remark asks of this environment."""
-        return parse(text, self.limb_words, subjects=self.subjects, remark=remark)
+        parsed = parse(text, self.limb_words, subjects=self.subjects, remark=remark)
+        if self.is_long or len(self.spec.feet) != 2:
+            return parsed
+        # Upright on two feet, `on two legs` asks for nothing more.
+        parts = [tuple(g for g in part if not _is_on_two_legs(g)) for part in parsed.parts]
+        return replace(parsed, parts=tuple(parts))
 
     def limb(self, phrase: tuple[str, ...]) -> BodyEntry | None:
         """The part that these words (sides, then a noun) name: the last link of the limb.
@@ -688,6 +693,10 @@ def ends_early(env_id: str) -> bool:
         return False
     finally:
         env.close()
+
+
+def _is_on_two_legs(goal: Goal) -> bool:
+    return goal.motion == "reared" and all("two legs" in phrase for phrase in goal.words)
 
 
 @cache

@@ -35,6 +35,10 @@ STEP = 0.2
 """How far a step gets at least, as a share of its height."""
 TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
+WIDE_RADIUS = 1.0
+"""Of a circle that is called wide, in lengths of the body, at the least."""
+_KEEPS_MOVING = "Keeps moving"
+_WIDE_CIRCLE = "Goes round in a wide circle"
 FULL_TURN = 4.5
 """Angles up to here, in rad, are told apart by where it faces at the end."""
 LEAN = 0.12
@@ -187,7 +191,7 @@ def _add_travel(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> 
     if builder.turning and not goal.direction:
         # In the water, what wriggles on the spot is fast as well.
         quantity = "ahead_speed" if "ahead_speed" in builder.quantities else "ground_speed"
-        title = "Keeps moving"
+        title = _KEEPS_MOVING
     if quantity not in builder.quantities:
         builder.cannot.append(f"go {goal.direction or 'forward'}")
         return
@@ -352,12 +356,6 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
             _orbit(builder, orbit, goal.amount_in("times") or 1.0)
             return
         stated, radius = _turn_rate(goal), goal.amount_in("radius")
-        wide = builder.travelling and not goal.speed
-        swims = "ahead_speed" in builder.quantities
-        rate = TURN_RATES["slow" if wide else goal.speed or usual]
-        if swims and not wide:
-            rate *= IN_WATER
-        rate = rate if stated is None else stated
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
         if radius is not None:
@@ -368,15 +366,38 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
             _add_turn_by(builder, angle, "right" if right else "left")
         elif times := goal.amount_in("times"):
             builder.add(Row(title, "turns", quantity, times))
+        elif builder.travelling and (rates := _wide_circle_rates(builder, goal)):
+            builder.add(
+                Limit(_WIDE_CIRCLE, "miss", quantity, rates[1] - rates[0], low=rates[0]),
+                _make_steady_row("Keeps turning", quantity, rates[0]),
+            )
         else:
+            rate = _usual_turn_rate(builder, goal, usual) if stated is None else stated
             turning = _rate(title, "rate", quantity, rate, None if stated is None else 0.15)
-            if wide and swims:
+            if builder.travelling and not goal.speed and "ahead_speed" in builder.quantities:
                 turning = replace(turning, weight=0.3)  # or what swims would spin where it is
             builder.add(turning, _make_steady_row("Keeps turning", quantity, rate))
         if not builder.travelling:
             builder.add(*on_the_spot)
 
     return rule
+
+
+def _usual_turn_rate(builder: CriteriaBuilder, goal: Goal, usual: str) -> float:
+    """Return the rate at which to turn where none is stated: slowly on the way somewhere."""
+    rate = TURN_RATES[goal.speed or ("slow" if builder.travelling else usual)]
+    in_water = "ahead_speed" in builder.quantities and (goal.speed or not builder.travelling)
+    return rate * IN_WATER if in_water else rate
+
+
+def _wide_circle_rates(builder: CriteriaBuilder, goal: Goal) -> tuple[float, float] | None:
+    """Return the usual and the highest turn rate; None where there is no time for a wide lap."""
+    if "wide_circle" not in map(manner_of, goal.words):
+        return None
+    speed = builder.speed or PACES[goal.speed or "medium"] * builder.model.pace
+    lap, tightest = 2 * pi / _seconds(builder), speed / (WIDE_RADIUS * builder.model.length)
+    usual = (max(lap, 0.6 * tightest) + tightest) / 2
+    return (usual, tightest) if lap < 0.8 * tightest else None
 
 
 def _add_turn_by(builder: CriteriaBuilder, angle: float, way: str) -> None:
@@ -405,7 +426,9 @@ def _add_circle(builder: CriteriaBuilder, goal: Goal, quantity: str, radius: flo
     if not speed or not radius:
         builder.cannot.append("tell how wide the circle is")
         return
-    wanted = builder.speed or PACES[goal.speed or "medium"] * builder.model.pace
+    usual = PACES[goal.speed or "medium"] * builder.model.pace
+    asked = (each.threshold for each in builder.criteria if each.title == _KEEPS_MOVING)
+    wanted = builder.speed or next(asked, usual)
     builder.add(
         _rate("Goes round", "speed", speed, wanted, 0.15),
         _rate("Turns", "rate", quantity, wanted / radius, 0.15),
@@ -1167,6 +1190,7 @@ def _measure_manner(builder: CriteriaBuilder, manner: str) -> bool:
     rows = ROWS[manner] if manner in _GAITS else ()
     plain = {
         "about": builder.turning,
+        "wide_circle": any(each.title == _WIDE_CIRCLE for each in builder.criteria),
         "in_water": model.root is not None and model.height_joint is None,
         "without_legs": not model.spec.feet,
         # On its hind legs, or with a limb up, as other criteria say.
@@ -1184,5 +1208,5 @@ def _measure_manner(builder: CriteriaBuilder, manner: str) -> bool:
     return True
 
 
-MEASURED = frozenset({*_GAITS, *RULES, "about", "in_water", "without_legs"})
+MEASURED = frozenset({*_GAITS, *RULES, "about", "in_water", "wide_circle", "without_legs"})
 """Manners that are measured on some legs, or that say nothing more there."""
