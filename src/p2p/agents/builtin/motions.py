@@ -972,8 +972,8 @@ def _step_in_place(builder: CriteriaBuilder, goal: Goal) -> None:
     in_turn = Row("Lifts its feet in turn", "swings", "lift_lead", float(steps),
                   low=(height, "height"), soft_reason=anyhow)  # fmt: skip
     builder.add(lifted, ROWS["march"][1], trot)
-    if not any(measure.stat == "swings" for measure in builder.measures):  # a reward has one
-        builder.add(in_turn)
+    if not any(m.stat == "swings" and m.quantity == "stride" for m in builder.measures):
+        builder.add(in_turn)  # a reward follows one swing
 
 
 def _add_flight(builder: CriteriaBuilder, _: Goal) -> None:
