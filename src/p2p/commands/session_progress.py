@@ -170,7 +170,8 @@ class SessionProgress(LiveView):
         if (reward := iteration.reward) is not None:
             mark = "[green]✓[/]" if reward.valid else "[red]✗[/]"
             first = (reward.explanation.splitlines() or [""])[0]
-            self.line(f"reward{n}", f"{mark} iteration {n}: reward. {escape(first)}".rstrip())
+            text = f"reward. {escape(first)}" if first else "reward"
+            self.line(f"reward{n}", f"{mark} iteration {n}: {text}")
         if error := iteration.early_judge_error:
             text = f"a checkpoint could not be judged, training continues: {error}"
             self.line(f"early{n}", f"[yellow]![/] iteration {n}: {escape(text)}")
@@ -241,10 +242,12 @@ class SessionProgress(LiveView):
 
 
 def intent_lines(intent: Intent, hint: str = "") -> Iterator[str]:
-    """Why criteria are soft, what was assumed, and what of the prompt nobody checks."""
+    """Why criteria are soft, what to know and was assumed, and what of the prompt nobody checks."""
     for reason in dict.fromkeys(c.soft_reason for c in intent.criteria if c.soft_reason):
         titles = ", ".join(c.title for c in intent.criteria if c.soft_reason == reason)
         yield f"[dim]soft, they only move the score: {escape(titles)} ({escape(reason)})[/]"
+    if intent.note:
+        yield f"note: {escape(intent.note)}"
     for text in intent.assumptions:
         yield f"assumed: {escape(text)}"
     if intent.unused_words:
