@@ -384,16 +384,6 @@ def test_the_table_of_session_settings_is_that_of_the_code() -> None:
     assert documented == {name: json.dumps(value) for name, value in defaults.items()}
 
 
-@pytest.mark.parametrize("name", ["speed_class.py", "speed_function.py"])
-def test_a_reward_for_one_transition_is_called_per_environment(name: str) -> None:
-    env = make_batched_env(EnvOptions("HalfCheetah-v5", max_episode_steps=20), 4)
-    code = (ROOT / "examples" / "rewards" / name).read_text()
-    batched, why = decide_batched(code, env)
-    env.close()
-    assert not batched
-    assert "on a batch" in why
-
-
 def test_the_speed_table_is_what_the_benchmark_wrote() -> None:
     script = ROOT / "benchmarks" / "speed_table.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from docs_site import AS_IT_IS, map_links, pages_outside, read_page, site_path
+from docs_site import map_links, site_path
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
@@ -33,34 +33,12 @@ def test_every_document_is_in_the_navigation_once() -> None:
     assert own == {site_path(path) for path in (*PAGES, "README.md")}
 
 
-def test_two_files_of_the_repository_have_two_pages() -> None:
-    paths = PAGES | pages_outside()
-    assert len({site_path(path) for path in paths}) == len(paths)
-    assert all(site_path(path).endswith((".md", *AS_IT_IS)) for path in paths)
-
-
 def test_links_in_code_and_to_other_hosts_stay_as_they_are() -> None:
     text = "[a](b.md#c) `[a](b.md)` [h](https://example.org/)\n```\n[a](b.md)\n```\n![p](q.png)"
     changed = map_links(text, lambda target: f"x/{target}")
     assert changed == (
         "[a](x/b.md#c) `[a](b.md)` [h](https://example.org/)\n```\n[a](b.md)\n```\n![p](x/q.png)"
     )
-
-
-def test_no_diagram_needs_a_script_to_be_drawn() -> None:
-    for path in PAGES | {"README.md", "CONTRIBUTING.md"}:
-        assert "```mermaid" not in read_page(path), path
-
-
-def test_readme_and_first_page_start_with_the_same_commands_without_a_placeholder() -> None:
-    pages = (read_page("README.md"), read_page("docs/tutorials/first_policy.md"))
-    first, again = (re.search(r"```sh\n(.*?)```", page, re.DOTALL) for page in pages)
-    assert first
-    assert again
-    assert first[1] == again[1]
-    assert re.sub(r"#.*", "", first[1]).split() == [
-        "cd", "prompt2policy", "make", "demo", ".", ".venv/bin/activate",
-    ]  # fmt: skip
 
 
 GALLERY = ROOT / "docs" / "images" / "gallery"
@@ -71,18 +49,6 @@ def test_the_gallery_names_its_pictures_and_they_are_small() -> None:
     pictures = list(GALLERY.glob("*.webp"))
     assert {entry["file"] for entry in entries} == {path.name for path in pictures}
     assert sum(path.stat().st_size for path in pictures) < 3_000_000
-
-
-@pytest.mark.parametrize("path", ["README.md", "docs/gallery.md"])
-def test_pictures_of_behaviours_stand_over_their_prompts(path: str) -> None:
-    entries = json.loads((GALLERY / "gallery.json").read_text())
-    prompts = {entry["file"]: f"{entry['prompt']}, {entry['env']}" for entry in entries}
-    text = (ROOT / path).read_text()
-    shown = re.findall(r"!\[([^]]*)\]\([\w/]*images/gallery/([^)]+)\)", text)
-    assert len(shown) == 6
-    for title, file in shown:
-        assert prompts[file] == title
-        assert title.rpartition(",")[0] in re.sub(r"!\[[^]]*\]", "", text).lower()
 
 
 @pytest.mark.slow

@@ -20,10 +20,9 @@ from p2p.commands.run import ResumeCommand, RunCommand, resume, run
 from p2p.commands.runs import evaluate, export, play
 from p2p.commands.scheduler import app as scheduler
 from p2p.commands.serve import serve
-from p2p.commands.sessions import analyze, sessions, show
+from p2p.commands.sessions import analyze, delete, rename, sessions, show, trash
 from p2p.commands.steering import steer, stop
 from p2p.commands.train import train
-from p2p.commands.trash import delete, rename, trash
 
 app = typer.Typer(
     name="p2p",

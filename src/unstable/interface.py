@@ -35,16 +35,26 @@ from unstable.config import (
     recipe,
     require_selfplay,
 )
-from unstable.console import TrainingBar, describe_plan, err, show_model_progress
+from unstable.console import (
+    TrainingBar,
+    describe_evaluation,
+    describe_plan,
+    err,
+    show_model_progress,
+)
 from unstable.core import new_run_dir
+from unstable.dashboard.sources import RunFiles
 from unstable.models import ModelFolder, find_model, find_newest_checkpoint, make_base_model
 from unstable.run import RunFolder, list_own_parts
+from unstable.utils.files import new_folder
 from unstable.utils.handles import run_coroutine
+from unstable.utils.logging import quiet_transformers
 from unstable.writers import read_games
 
 if TYPE_CHECKING:
     from unstable.dashboard import View
     from unstable.run.progress import RunResult
+
 
 OUTPUTS = Path("outputs")
 Names = str | Sequence[str]
@@ -252,8 +262,6 @@ class Run:
         Raises:
             FileExistsError: there is something in the folder.
         """
-        from unstable.export import export_checkpoint
-
         return export_checkpoint(self.path, self.checkpoint, Path(folder), merge=merge)
 
     def remove_if_empty(self, kept: Path) -> None:
@@ -272,7 +280,7 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        from unstable.dashboard.html import draw_run
+        from unstable.dashboard.drawing import draw_run
 
         return draw_run(self.view())
 
@@ -396,3 +404,68 @@ async def _evaluate(model: ModelFolder, config: RunConfig) -> list[dict[str, Any
         return await collector.evaluate(config.eval_games, config.workers)
     finally:
         await collector.close()
+
+
+CARD = """---
+library_name: {library}
+tags: [self-play, text-games]
+---
+
+# {name}
+
+{model}, trained by self-play on {games}: {step} updates, seed {seed}.
+
+- Prompt template `{template}`, action extraction `{extraction}`{boards}
+- Sampled at temperature {temperature:g}, up to {max_tokens} tokens
+
+```
+{evaluations}
+```
+"""
+
+
+def export_checkpoint(run: Path, checkpoint: Path, folder: Path, *, merge: bool) -> Path:
+    """Write a run's checkpoint to a new folder; see `Run.export`."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists: name a new folder")
+    found = find_model(checkpoint)
+    with new_folder(folder, replace=False) as staged:
+        if merge and found.adapter is not None:
+            _merge(found.model, found.adapter, staged)
+        else:
+            shutil.copytree(checkpoint, staged, dirs_exist_ok=True)
+        card = write_card(run, found.step, "transformers" if merge else "peft")
+        (staged / "README.md").write_text(card, encoding="utf-8")
+    return folder
+
+
+def write_card(run: Path, step: int, library: str) -> str:
+    """Return the model card of a checkpoint, with its own evaluations."""
+    config = RunFolder(run).config()
+    games, sampling = config.games, config.sampling
+    rows = [row for row in RunFiles(run).evaluations() if row["ckpt_uid"] == f"ckpt-{step}"]
+    return CARD.format(
+        library=library,
+        name=config.name,
+        model=config.model,
+        games=", ".join(env_id for env_id, *_ in games.train),
+        step=step,
+        seed=config.seed,
+        template=games.train[0][2],
+        extraction=games.action_extraction,
+        boards=", short boards (`unstable.games.rules`)" * games.compact_views,
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_tokens,
+        evaluations="\n".join(map(describe_evaluation, rows)) or "not evaluated",
+    )
+
+
+def _merge(model: str, adapter: str, folder: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    quiet_transformers()
+    base = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
+    merged = PeftModel.from_pretrained(base, adapter).merge_and_unload()
+    merged.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)

@@ -38,7 +38,7 @@ MOST_OF_ONE = 220
 SUITE = "env_id,instruction,category,difficulty\nReacher-v5,hold still,manipulation,easy\n"
 ENSURES = (
     "p2p.api.jobs", "p2p.api.sessions",
-    "p2p.benchmark.running", "p2p.api.selfplay",
+    "p2p.benchmark.running", "p2p.api.selfplay", "p2p.scheduler.service",
 )  # fmt: skip
 KEYS = (
     "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY",

@@ -67,12 +67,6 @@ def test_every_option_says_its_default(program: typer.Typer) -> None:
     assert {name: options for name, options in lacking.items() if options} == {}
 
 
-def test_the_help_of_run_fits_two_screens_and_begins_with_examples(p2p: Cli) -> None:
-    lines = p2p("run", "--help").out.splitlines()
-    assert len(lines) <= 96
-    assert lines[5].split() == ["Examples"]
-
-
 @pytest.mark.parametrize("command", tree(selfplay_app), ids=" ".join)
 def test_the_help_of_self_play_fits_too(command: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(selfplay_app, [*command, "--help"], env={"COLUMNS": "80"})
@@ -80,11 +74,6 @@ def test_the_help_of_self_play_fits_too(command: tuple[str, ...]) -> None:
     assert "<bool>" not in shown.output
     assert max(map(len, shown.output.splitlines())) <= 80
     assert f"unstable {' '.join(command)}" in shown.output.partition("Examples")[2]
-
-
-def test_without_arguments_it_lists_the_commands(p2p: Cli) -> None:
-    shown = p2p()
-    assert all(command[0] in shown.out + shown.err for command in commands())
 
 
 def test_each_command_is_listed_on_one_line(p2p: Cli) -> None:
@@ -95,18 +84,6 @@ def test_each_command_is_listed_on_one_line(p2p: Cli) -> None:
     listed = [line.split()[1] for line in lines if re.match(r"│ {1,2}[a-z]", line)]
     assert set(listed) == names
     assert len(listed) == len(names)
-
-
-def test_each_command_of_self_play_is_listed_on_one_line() -> None:
-    shown = CliRunner().invoke(selfplay_app, ["--help"], env={"COLUMNS": "80"}).output
-    assert not re.search(r"^│ {6,}\S", shown, re.MULTILINE)
-
-
-@pytest.mark.parametrize("command", [("run",), ("jobs", "submit"), ("nodes", "add")])
-def test_defaults_are_words_without_brackets(p2p: Cli, command: tuple[str, ...]) -> None:
-    shown = p2p(*command, "--help").out
-    assert "[default: " in shown
-    assert "[default: (" not in shown
 
 
 def test_version(p2p: Cli) -> None:

@@ -354,7 +354,7 @@ def test_what_nobody_checked_stands_beside_the_verdict(
     end(folder)
     listed = p2p("sessions").out
     assert re.search(
-        r"^00000000 +unverified +0\.90 +2 +\d+ s.* HalfCheetah-v5 +run forward fast",
+        r"^00000000 +unverified +0\.90 +2 +\d+ s.* HalfCheetah +run forward fast",
         listed,
         re.MULTILINE,
     )

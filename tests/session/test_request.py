@@ -10,7 +10,7 @@ import typer
 from p2p.api import schemas
 from p2p.benchmark.planning import BenchmarkRequest
 from p2p.commands.benchmark import BenchmarkGroup
-from p2p.commands.job_submit import SubmitCommand
+from p2p.commands.jobs import SubmitCommand
 from p2p.commands.run import ResumeCommand, RunCommand, program
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import SessionConfig, utc_now

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from p2p.config import TrainConfig
+from p2p.interface import TrainedPolicy
 from p2p.records.folder import FolderPath
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.checkpoints import load_checkpoint
 from p2p.training.evaluation import evaluation_seed
 from p2p.training.export import ExportError, export_run, zip_name
-from p2p.training.trained_policy import TrainedPolicy
 
 FILES = {
     "README.md", "config.json", "metrics/scalars.jsonl", "policy.safetensors", "replay.mp4",

@@ -16,7 +16,7 @@ import unstable
 from unstable.config import ConfigError, RunConfig, make_config
 from unstable.console import describe_plan
 from unstable.dashboard import make_view
-from unstable.dashboard.html import draw_run
+from unstable.dashboard.drawing import draw_run
 from unstable.interface import Run
 from unstable.run.progress import Progress
 

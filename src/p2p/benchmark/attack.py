@@ -158,7 +158,6 @@ def train_attacks(
     folder: Path,
     *,
     jobs: int = 1,
-    cancelled: Callable[[], bool] = lambda: False,
     on_progress: Callable[[dict[str, float]], None] = lambda _: None,
 ) -> list[AttackResult]:
     """Train each attack with its seed on one core; return the runs to judge.
@@ -189,7 +188,6 @@ def train_attacks(
         max_parallel=jobs,
         cores_per_run=1,
         videos=False,
-        cancelled=cancelled,
         on_progress=on_progress,
     )
     trainer.train_runs(runs, folder / RUNS)

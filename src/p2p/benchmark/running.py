@@ -27,7 +27,7 @@ from p2p.scheduler.controllers import JobOptions, one_run_job
 from p2p.scheduler.records import ENDED, NodeConfig, RunState
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
-from p2p.session.delivery import deliver
+from p2p.session.publishing import deliver
 from p2p.settings import command_in
 
 

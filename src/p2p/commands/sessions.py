@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from p2p.commands.arguments import (
     RunsDirOption,
@@ -19,6 +23,7 @@ from p2p.commands.console import (
     EXIT_INTERRUPTED,
     CommandError,
     JsonFlag,
+    answer,
     display_path,
     err,
     out,
@@ -31,11 +36,14 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, SessionView
 
+
 LISTED = {
     "session_id", "status", "unchecked_words", "iterations", "env_id", "prompt", "alias",
     "seconds", "created_at",
 }  # fmt: skip
 """Fields of `p2p sessions --json`, beside the score."""
+PROMPT_ROOM = 20
+"""Cells: with less for the prompt, the table of sessions does without environments."""
 REVIEW_LINES = 40
 """Of a reviewer's diff; the whole of it is in reward.json."""
 
@@ -56,7 +64,7 @@ def sessions(
     """
     from p2p.contracts import utc_now
     from p2p.records.find import is_in_trash, session_names, short_name
-    from p2p.records.formatting import format_duration, format_score
+    from p2p.records.formatting import format_duration, format_score, short_env_name
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import SessionView
     from p2p.records.summaries import SessionRow
@@ -80,19 +88,26 @@ def sessions(
     names = [
         short if count[short := short_name(row.session_id)] == 1 else row.session_id for row in rows
     ]
-    titles = ("session", "status", "score", "iter", "age", "took", "environment")
-    table = plain_table(*titles, wide="prompt", first_width=max(map(len, names)))
-    for name, row in zip(names, rows, strict=True):
-        table.add_row(
+    titles = ["session", "status", "score", "iter", "age", "took", "environment"]
+    cells = [
+        [
             name,
             state_text(row.status),
             "" if row.best_score is None else format_score(row.best_score),
             str(row.iterations),
             format_duration((utc_now() - row.created_at).total_seconds()),
             format_duration(row.seconds) if row.seconds else "",
-            row.env_id,
-            escape(row.alias or row.prompt),
-        )
+            short_env_name(row.env_id),
+        ]
+        for name, row in zip(names, rows, strict=True)
+    ]
+    columns = zip(titles, *cells, strict=True)
+    widths = (max(Text.from_markup(cell).cell_len for cell in column) for column in columns)
+    if out.width - sum(width + 2 for width in widths) < PROMPT_ROOM:
+        titles.pop()
+    table = plain_table(*titles, wide="prompt", first_width=max(map(len, names)))
+    for row_cells, row in zip(cells, rows, strict=True):
+        table.add_row(*row_cells[: len(titles)], escape(row.alias or row.prompt))
     out.print(table)
     if any(row.status == "unverified" for row in rows):
         out.print("unverified: `p2p show` names the words that no criterion measures", style="dim")
@@ -325,3 +340,102 @@ def _print_analysis(analysis: SessionAnalysis) -> None:
         for i, line in enumerate(lines):
             table.add_row(f"[bold]{'' if i else title}[/]", escape(line))
     out.print(table)
+
+
+def delete(
+    session: SessionArgument, runs_dir: RunsDirOption = None, as_json: JsonFlag = False
+) -> None:
+    """Move a session to the trash.
+
+    Its files stay until `p2p trash --empty`; `p2p trash --restore` brings it back.
+
+    [bold]Examples[/]
+
+      p2p delete last
+      p2p delete session_20260101_120000_0123abcd --runs-dir /data/runs
+    """
+    from p2p.contracts import utc_now
+    from p2p.records.statuses import CANCELLABLE
+
+    record = open_session(session, runs_dir)
+    if record.derive_status() in CANCELLABLE:
+        raise CommandError(f"{record.session_id} is running: `p2p stop` ends it")
+    record.update_metadata(deleted_at=utc_now())
+    value = {"session_id": record.session_id, "status": "deleted"}
+    restore = f"restore with: p2p trash --restore {record.session_id}"
+    answer(value, f"moved {record.session_id} to the trash; {restore}", as_json=as_json)
+
+
+def rename(
+    session: SessionArgument,
+    title: Annotated[str, typer.Argument(help="What lists show; empty: its prompt.")],
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a session a title, in place of its prompt.
+
+    [bold]Examples[/]
+
+      p2p rename last "walker, first try"
+      p2p rename last ""
+    """
+    record = open_session(session, runs_dir)
+    alias = record.update_metadata(alias=" ".join(title.split())).alias
+    value = {"session_id": record.session_id, "alias": alias}
+    answer(value, f"{record.session_id}: {escape(alias) or 'no title'}", as_json=as_json)
+
+
+def trash(
+    restore: Annotated[
+        str | None,
+        typer.Option(metavar="SESSION", help="Restore a session.", show_default="none"),
+    ] = None,
+    empty: Annotated[bool, typer.Option("--empty", help="Delete all of it for good.")] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the trash, restore a session or empty it.
+
+    [bold]Examples[/]
+
+      p2p trash
+      p2p trash --restore session_20260101_120000_0123abcd
+      p2p trash --empty
+    """
+    from p2p.records.find import is_in_trash
+
+    if restore is not None:
+        record = open_session(restore, runs_dir)
+        if not is_in_trash(record):
+            raise CommandError(f"{record.session_id} is not in the trash")
+        record.update_metadata(deleted_at=None)
+        value = {"session_id": record.session_id, "status": "restored"}
+        answer(value, f"restored {record.session_id}", as_json=as_json)
+        return
+    deleted = _list_deleted(runs_dir)
+    if as_json:
+        print_json([record.session_id for record in deleted])
+    elif not deleted:
+        out.print("the trash is empty")
+    else:
+        table = plain_table("session", wide="prompt")
+        for record in deleted:
+            config = record.config.read()
+            table.add_row(record.session_id, escape(config.prompt if config else ""))
+        out.print(table)
+    for record in deleted if empty else ():
+        # Renamed first: half a session must never look like a whole one.
+        doomed = record.path.with_name(f".removed-{secrets.token_hex(8)}")
+        record.path.rename(doomed)
+        shutil.rmtree(doomed)
+    if empty and deleted and not as_json:
+        out.print("deleted for good")
+
+
+def _list_deleted(runs_dir: Path | None) -> list[SessionRecord]:
+    from p2p.records.find import is_in_trash, session_names
+    from p2p.records.iteration_record import SessionRecord
+
+    folder = runs_folder(runs_dir)
+    records = [SessionRecord(folder / name) for name in session_names(folder)]
+    return [record for record in records if is_in_trash(record)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Self
 
 from p2p.contracts import Category, CriterionScore, Record, Score
@@ -113,3 +114,8 @@ def describe_evidence(iteration: IterationView) -> str:
         episodes = count(len(confirmation.rollouts), "unseen episode")
         parts.append(f"{policy}{held} on {episodes}{which}")
     return "; ".join(parts)
+
+
+def short_env_name(env_id: str) -> str:
+    """Return `HalfCheetah`, or `rover` of `robots/rover-0123456789ab`."""
+    return re.sub(r"^robots/(.*)-[0-9a-f]{12}$", r"\1", re.sub(r"-v\d+$", "", env_id))

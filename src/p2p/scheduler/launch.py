@@ -350,11 +350,11 @@ class LaunchFolder:
             raise ValueError(message) from error
 
 
-def forget_released(base: Path, older_than_s: float = KEPT_S) -> None:
+def forget_released(base: Path) -> None:
     """Remove the folders of launches that were released long ago."""
     now = time.time()
     for folder in (base / "launches").glob("*"):
         with suppress(FileNotFoundError):  # somebody else does the same
             names = {path.name for path in folder.iterdir()}
-            if names and names <= KEPT_FILES and now - folder.stat().st_mtime > older_than_s:
+            if names and names <= KEPT_FILES and now - folder.stat().st_mtime > KEPT_S:
                 shutil.rmtree(folder)

@@ -22,11 +22,10 @@ from p2p.records.formatting import count
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL, STATUS
 from p2p.session.context import SessionContext, load_or_run
-from p2p.session.delivery import deliver
 from p2p.session.iteration_runner import IterationRunner, apply_user_score
 from p2p.session.phases import author, begin_iteration, choose_environment, propose_intent
 from p2p.session.plan import forget_states
-from p2p.session.publishing import best_iteration, publish
+from p2p.session.publishing import best_iteration, deliver, publish
 from p2p.session.steering import take_feedback
 from p2p.session.stopping import (
     Clock,

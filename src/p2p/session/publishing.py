@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from p2p.agents.reward_source import reward_digest
 from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
+from p2p.event_log import span
 from p2p.files import write_text
 from p2p.records.formatting import (
     count,
@@ -19,17 +21,23 @@ from p2p.records.formatting import (
     describe_evidence,
     format_score,
 )
+from p2p.records.iteration_record import IterationRecord
 from p2p.records.session_view import IterationView, SessionView
 from p2p.records.statuses import status_words
 from p2p.session.labels import compare
 from p2p.session.verdict import HINT
+from p2p.training.checkpoints import export_policy
+from p2p.training.policies.policy import PolicyFileError
+from p2p.training.video.rendering import LOWEST, VideoError, draw_video
 from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
     from p2p.contracts import Revision
     from p2p.records.iteration_record import SessionRecord
+    from p2p.records.session_view import SessionView
     from p2p.session.context import SessionContext
     from p2p.session.stopping import Clock
+
 
 DIAGNOSIS_LENGTH = 2000
 MARKS = {"passed": " ✓", "unverified": " ?", "not_passed": ""}
@@ -265,3 +273,31 @@ def _line(text: str) -> str:
 
 def _cell(text: str) -> str:
     return _line(text).replace("|", "\\|")
+
+
+# --- the best policy's file and video -------------------------------------------------------------
+
+
+def deliver(view: SessionView) -> bool:
+    """Export each iteration's judged policy and draw the best one's median episode.
+
+    Drawing gives way to all that trains. Returns whether something was made; what cannot be made is
+    an event.
+    """
+    made = False
+    for iteration in view.iterations.values():
+        best = iteration.record.best_run.read()
+        if best is None:
+            continue
+        run = IterationRecord(iteration.record.path / best.run_id)
+        if not (best.policy(iteration.record.path) / "policy.zip").exists():
+            # The span tells of what goes wrong.
+            with suppress(OSError, PolicyFileError), span("export", step=best.step):
+                export_policy(run, best.step)
+                made = True
+        video = run.videos_dir / f"eval_{best.step}_median.mp4"
+        if iteration == view.best and view.loop.videos and not video.exists():
+            with suppress(VideoError), span("draw", video=video.name):
+                draw_video(video, niceness=LOWEST)
+                made = True
+    return made

@@ -198,13 +198,12 @@ def play_rounds(
     *,
     episodes: int,
     seed: int,
-    alive: Callable[[], None] = lambda: None,
 ) -> Iterator[RecordedEpisode]:
     """Episodes of these environments, as many at once as there are rows."""
     for first in range(0, episodes, env.num_envs):
         begin = seed + first
         recorder = _Recorder(env, stride=1)
-        played = _play(env, acting(act, env, begin), begin, recorder, beat=_Beat(alive))
+        played = _play(env, acting(act, env, begin), begin, recorder)
         for row in range(min(env.num_envs, episodes - first)):
             yield played.trajectory(row)
 

@@ -28,6 +28,7 @@ from p2p.training.envs.batched_env import (
     Array,
     BatchedEnv,
     Bools,
+    EpisodeStarts,
     ReachedStates,
     Seeds,
     StepBatch,
@@ -36,7 +37,6 @@ from p2p.training.envs.batched_env import (
     seeds_of_rows,
 )
 from p2p.training.envs.gym_vec_env import GymVecEnv
-from p2p.training.envs.kernel import EpisodeStarts
 from p2p.training.envs.mujoco_kernels import find_kernel
 from p2p.training.envs.registry import UnknownEnvironmentError, find_spec, make_single
 from p2p.training.specs.quantities import Meter, Robot

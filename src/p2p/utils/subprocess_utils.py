@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NEUTRAL = "/"
 """Where a program works that is told of every file by its whole path."""
+KILL_TIMEOUT_S = 10.0
 _FOLDERS = (
     "PYTHONPATH", "P2P_ENV_PATH", "P2P_ENV_FILE", "P2P_CACHE_DIR", "P2P_ENGINES_DIR",
     "P2P_MODELS_DIR", "P2P_RUNS_DIR", "RUNS_DIR", "P2P_PRICES",
@@ -112,13 +113,13 @@ def find_marked_processes(marks: Mapping[str, str]) -> list[psutil.Process]:
     return processes
 
 
-def kill_all(find: Callable[[], Sequence[psutil.Process]], *, timeout_s: float = 10.0) -> list[int]:
+def kill_all(find: Callable[[], Sequence[psutil.Process]]) -> list[int]:
     """Kill what `find` finds, and what that has started meanwhile, until nothing is left.
 
     Returns:
-        Those still there after `timeout_s`: they hang in the kernel, or are not ours to kill.
+        Those still there after `KILL_TIMEOUT_S`: they hang in the kernel, or are not ours to kill.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + KILL_TIMEOUT_S
     while True:
         left = []
         for process in find():

@@ -450,6 +450,24 @@ def test_swimming_pays_more_than_keeping_its_line_by_holding_still() -> None:
     assert sum(slowly.values()) > sum(still.values())
 
 
+def test_hopping_in_place_costs_least_where_it_gets_nowhere() -> None:
+    push = np.where(np.arange(200) % 10 == 0, -0.6, 0.0)
+    drifting, staying = (
+        pay("keep hopping on the spot", "Hopper-v5", 200, x_velocity=speed)["ground_speed"]
+        for speed in (push, push - push.mean())
+    )
+    assert drifting < staying < 0
+
+
+@pytest.mark.parametrize("env_id", ["Ant-v5", "Walker2d-v5", "HalfCheetah-v5"])
+def test_a_march_in_place_pays_for_lifting_the_feet_in_turn(env_id: str) -> None:
+    lifts = terms_for("march in place", env_id)["lift_lead"]
+    assert (lifts.shape, lifts.weight) == ("swing", 1.0)
+    assert lifts.target > 0.12 * morphology_of(env_id).standing_height
+    both = terms_for("walk forward, then march in place", env_id)
+    assert sum(term.shape == "swing" for term in both.values()) == 1  # a reward follows one
+
+
 def test_a_circle_pays_alike_wherever_it_may_be() -> None:
     def at(distance: float) -> float:
         obs = np.zeros((1, 10))

@@ -1,6 +1,6 @@
 import pytest
 
-from p2p.agents.builtin.spelling import correct_spelling
+from p2p.agents.builtin.lexicon import correct_spelling
 
 
 @pytest.mark.parametrize(

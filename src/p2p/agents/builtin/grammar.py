@@ -53,6 +53,7 @@ from p2p.agents.builtin.lexicon import (
     Amount,
     Entry,
     Token,
+    correct_spelling,
     entry_of,
     find_canonical,
     lemmas,
@@ -61,7 +62,6 @@ from p2p.agents.builtin.lexicon import (
     plain,
     tokens_of,
 )
-from p2p.agents.builtin.spelling import correct_spelling
 
 _LEGS = frozenset({"leg", "foot"})
 _ANY_WAY = TRAVEL | {"hop"}

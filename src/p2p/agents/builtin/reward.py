@@ -24,7 +24,9 @@ from p2p.agents.requests import CodeDraft, RewardRequest
 from p2p.contracts import Category, Criterion, Name, Record
 
 MARK = "# recipe: "
-Shape = Literal["more", "rise", "near", "within", "under", "over", "reach", "swing", "alive"]
+Shape = Literal[
+    "more", "rise", "near", "within", "under", "square", "over", "reach", "swing", "alive"
+]
 
 CATEGORY_WEIGHTS: Mapping[Category, float] = {
     "task": 1.0,
@@ -50,10 +52,12 @@ _STRIDE_TURNS = 1.0
 """rad/s: a cost of turning that is at its end below it says nothing to one that walks."""
 _TURNING_CAP = 1.5
 """How many times a well-going turn still pays more."""
+_SQUARED = 3.0
+"""How many times its weight a cost has as a square, to count as much at a third of its scale."""
 _HIGHER = 2.0
 """How many times the rise that is asked for still pays more."""
-_LEAST_RISE = 0.1
-"""As a share of where it stands: a rise that is paid in full tells jumps from standing on toes."""
+_LEAST_RISE = 0.05
+"""As a share of the height that is asked for: with less, one that hops would stand on its toes."""
 _INNER = 0.4
 """The share of the way from the middle of two bounds to either in which a place is as good as any
 other: the best one may be out of reach."""
@@ -78,7 +82,7 @@ class Term(Record):
 
     @property
     def is_cost(self) -> bool:
-        return self.shape in ("under", "over")
+        return self.shape in ("under", "square", "over")
 
     def scale_weight(self, factor: float) -> Term:
         return self.model_copy(update={"weight": round(self.weight * factor, 4)})
@@ -326,9 +330,11 @@ def _move_cost(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> lis
     """Move an unobservable cost to an observable quantity that is a term too.
 
     How far an agent is from its start, which it does not observe, says nothing about what to do;
-    its speed does.
+    its speed does. One that hops is pushed to and fro: the size of its speed is least where it is
+    still in the air, whichever way the ground pushes it, and its square where it gets nowhere.
     """
     left = list(terms)
+    hops = any(term.quantity == "bounce" and not term.is_cost for term in terms)
     for term in terms:
         through = quantities[term.quantity].felt_as if term.quantity else ""
         like = (through, term.shape, term.window)
@@ -336,7 +342,10 @@ def _move_cost(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> lis
             if through and (other.quantity, other.shape, other.window) == like:
                 weight = round(other.weight + term.weight, 4)
                 ids = (*other.criteria, *term.criteria)
-                left[place] = other.model_copy(update={"weight": weight, "criteria": ids})
+                update = {"weight": weight, "criteria": ids}
+                if hops:
+                    update |= {"shape": "square", "weight": round(_SQUARED * weight, 4)}
+                left[place] = other.model_copy(update=update)
                 left.remove(term)
                 break
     return left
@@ -499,10 +508,10 @@ def _growing_shape(
     """Return the shape for a quantity that must be at least a bound."""
     if measure.stat == "turns":
         return "more", {"target": quantity.turning or 4.0, "cap": _TURNING_CAP}
-    if measure.stat == "highest" and quantity.usual is not None and threshold > quantity.usual:
+    rise = threshold - (quantity.usual or threshold)
+    if measure.stat == "highest" and rise >= _LEAST_RISE * abs(threshold):
         # Where it stands earns nothing: of the whole height, a jump is a small share of the pay.
-        rise = max(threshold - quantity.usual, _LEAST_RISE * quantity.usual)
-        return "rise", {"target": quantity.usual, "scale": rise, "cap": _HIGHER}
+        return "rise", {"target": threshold - rise, "scale": rise, "cap": _HIGHER}
     if quantity.enough is not None:
         return "near", {"target": quantity.enough * threshold, "scale": abs(threshold)}
     return "more", {"target": max(abs(threshold), _LEAST_SCALE), "cap": quantity.headroom}

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 from gymnasium.spaces import Box
 
-from p2p.training.envs.kernel import Kernel, Outcome
+from p2p.training.envs.batched_env import Kernel, Outcome
 from p2p.training.model_files.record import RobotModel
 from p2p.training.specs.quantities import Robot
 

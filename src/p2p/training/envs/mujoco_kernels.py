@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from p2p.training.envs.kernel import Kernel, Outcome
+from p2p.training.envs.batched_env import Kernel, Outcome
 from p2p.training.envs.model_env import ModelKernel
 from p2p.training.model_files.store import ENTRY_POINT
 
