@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 WORKER = "p2p.training.reward_check"
 SETUP_SECONDS = 120.0
 GIB = 1 << 30
-ENGINE_SECONDS = 300.0
+ENGINE_SECONDS: Mapping[Turn, float] = {"reward": 300.0, "environment": 600.0}
 ENVIRONMENT_SECONDS = 120.0
 """What the environment itself may take. The trials use half of it: one long step still ends."""
 ENVIRONMENT_ENDS = ("wall clock", "failed", "crashed", "killed from outside")
@@ -172,8 +172,8 @@ def check_reward(
     config = TrainConfig(env_id=env) if isinstance(env, str) else env
     engine = config.engine
     limits: dict[Turn, float] = {"reward": seconds, "environment": ENVIRONMENT_SECONDS}
-    if is_engine(engine):  # kernels are compiled when a reward or a step first uses them
-        limits = {turn: limit + ENGINE_SECONDS for turn, limit in limits.items()}
+    if is_engine(engine):  # kernels are compiled when they are first used: on a CPU, minutes
+        limits = {turn: limit + ENGINE_SECONDS[turn] for turn, limit in limits.items()}
     findings: list[CheckFinding] = []
     name = name or (DEFAULT_NAME if _is_code(reward) else str(reward))
     result = None
