@@ -160,7 +160,9 @@ class SessionProgress(LiveView):
         if now.phase in ("intent", "authoring"):
             self._print_progress(now)
         if now.judge is not None:
-            self.line("judge", "[green]✓[/] judge written and tested")
+            valid = now.judge.valid
+            text = "[green]✓[/] judge written and tested" if valid else "[red]✗[/] no usable judge"
+            self.line("judge", text)
         for iteration in now.iterations.values():
             self._print_iteration(now, iteration)
         self._print_progress(now)
