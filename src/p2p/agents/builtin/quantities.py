@@ -65,6 +65,8 @@ class Quantity:
     """From where on it is much, and above which the environment ends the episode."""
     turning: float | None = None
     """For what turns: the rate that is well on the way to a full turn, in rad/s."""
+    about: str = ""
+    """For what goes round something: the quantity that says how far off."""
     least_weight: float = 0.0
     """Of its term in a reward, where nothing else can be learnt without it."""
     full_cost: float = 1.0
@@ -613,7 +615,7 @@ def _orbits(model: Morphology, hand: BodyEntry, goal: BodyEntry) -> Iterator[Qua
     ):
         words = f"{way} rate of the {hand.name} around the {goal.name}"
         yield Quantity(f"{key}_rate", words, "rad/s", _apply_sign(sign, Code(reward, judge)),
-                       r"\dot\alpha", episode_only=True,
+                       r"\dot\alpha", episode_only=True, about="target_distance",
                        turning=2 * np.pi / (model.horizon * model.spec.dt))  # fmt: skip
 
 
