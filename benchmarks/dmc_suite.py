@@ -5,7 +5,7 @@ python benchmarks/dmc_suite.py [--models FOLDER] [--minutes M] [--jobs N] [--ste
 Each row of dmc_suite.csv is trained twice: from its prompt by a session with the built-in author
 (`p2p run PROMPT --env FILE --model builtin --iterations 1`), and from the native reward as a reward
 file (the oracle, `p2p train`), on one core each. Both policies are played for ten episodes on seeds
-of their own, and measured by the native return (`p2p.benchmark.truth.dmc`), 0 to 1000. A run is
+of their own, and measured by the native return (`dmc_returns.py`), 0 to 1000. A run is
 kept as soon as it is measured, and no run starts that would end after --minutes. With --write the
 table is results/dmc_suite.md.
 
@@ -35,8 +35,7 @@ from typing import Any
 import mujoco
 import numpy as np
 from common import Job, add_run_options, measure, table
-
-from p2p.benchmark.truth.dmc import native_return
+from dmc_returns import native_return
 
 NAME = "dmc_suite"
 PROMPTS = Path(__file__).with_suffix(".csv")

@@ -19,6 +19,7 @@ are trained as `p2p run --env FILE` does, in MuJoCo on the CPU.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import time
@@ -101,7 +102,7 @@ def title_of(env_id: str) -> str:
 
     if not is_model(env_id):
         return env_id
-    name = env_id.removeprefix("robots/").rpartition("-")[0].upper()
+    name = env_id.removeprefix("robots/").rpartition("-")[0].capitalize()
     return f"{name} from its model file, on the CPU, not mjlab's task"
 
 
@@ -150,6 +151,27 @@ def criteria_and_judge(env_id: str, prompt: str) -> tuple[Any, str]:
     columns = trajectory_columns(get_env_spec(env_id))
     request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=intent.criteria, columns=columns)
     return intent, write_judge(request).code
+
+
+def digest_of(intent: Any) -> str:
+    """What tells criteria apart: what is measured, and how much of it is enough."""
+    kept = [(c.measure, c.comparison, c.threshold, c.hard) for c in intent.criteria]
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:12]
+
+
+def judged_before(rows: Sequence[Row]) -> list[Row]:
+    """Rows that were judged by other criteria than the prompt gets now."""
+    from p2p.config import ConfigurationError
+
+    now: dict[tuple[str, str], str] = {}
+    for row in rows:
+        key = row["env_id"], row["prompt"]
+        if key not in now:
+            try:
+                now[key] = digest_of(criteria_and_judge(*key)[0])
+            except ConfigurationError:  # its model file or engine is not on this machine
+                now[key] = ""
+    return [row for row in rows if row.get("criteria") != now[row["env_id"], row["prompt"]]]
 
 
 def settings(intent: Any, steps: int) -> Any:
@@ -202,6 +224,7 @@ def attack_once(job: Sequence[Any]) -> Row:
     result = judge_attack(result, intent, judge_code, loop, case=next(cases, None))
     row: Row = result.model_dump(mode="json")
     row |= {"false_pass": result.false_pass, "false_fail": result.false_fail}
+    row["criteria"] = digest_of(intent)
     row["run"] = Path(result.run).relative_to(Path(folder)).as_posix()
     return row | {"seconds": round(time.monotonic() - began)}
 
@@ -326,6 +349,7 @@ def report(rows: Sequence[Row]) -> str:
     judged = [row for row in ordered if not row["error"]]
     now = [row for row in judged if row.get("episodes")]
     before = [row for row in judged if not row.get("episodes")]
+    stale = judged_before(now)
     episodes = " or ".join(map(str, sorted({row["episodes"] for row in now})))
     robots = [
         [title_of(env_id), *counts(mine), *counts([r for r in before if r["env_id"] == env_id])[:3]]
@@ -367,12 +391,19 @@ def report(rows: Sequence[Row]) -> str:
         "all criteria, seed 1: it ends after 84 % of the time); trained again, and judged on 24, "
         "it does not pass."
     )
+    changed = (
+        f"{len(stale)} rows on {episodes} episodes were judged by earlier criteria than those that "
+        "their prompts get now, or by ones that were not recorded; their policies are not kept. "
+        "Since then walking on more than two feet has to use every foot, and sinking begins at "
+        "0.65 of the height and not at 0.6: a pass has more to meet."
+    )
     header = [
         "robot", "prompt", "paid for", "seed", "steps", "episodes", "passed", "score", "measured",
         "missed, or objected to", "wrong",
     ]  # fmt: skip
     lines = ["# Attacks on the judge", "", about, ""]
     lines += [older, ""] if before else []
+    lines += [changed, ""] if stale else []
     lines += [f"Trained on: {'; '.join(machines)}.", ""]
     if broken := len(rows) - len(judged):
         lines += [f"{broken} more could not be trained or judged.", ""]

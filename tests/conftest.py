@@ -171,3 +171,10 @@ def reward_fn(obs, action, next_obs, info):
 def batched_reward() -> str:
     """A reward that takes one transition or a batch."""
     return BATCHED_REWARD
+
+
+@pytest.fixture
+def reward_path(tmp_path: Path, batched_reward: str) -> Path:
+    path = tmp_path / "reward.py"
+    path.write_text(batched_reward)
+    return path

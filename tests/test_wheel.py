@@ -108,7 +108,7 @@ def test_an_installed_p2p_goes_from_a_prompt_to_a_policy(installed: Installed) -
     ended = installed.run(
         "p2p", "run", "balance the pole", "--env", "InvertedPendulum-v5", "--model", "builtin",
         "--iterations", "1", "--steps", "4096", "--set", "num_evals=1", "--judge-episodes", "2",
-        "--json",
+        "--no-wait", "--json",
     )  # fmt: skip
     assert ended.returncode in (0, 3), ended.stderr  # so short a training need not pass
     (policy,) = (installed.folder / "runs").glob("session_*/iter_1/*/checkpoints/*/policy.zip")

@@ -17,6 +17,7 @@ from scripted_client import (
     prompt_text,
 )
 
+from p2p.agents import screening
 from p2p.agents.requests import AlternativeRequest, CodeDraft, CodeReview, FixRequest, ReviewRequest
 from p2p.agents.reward_author import RewardAuthor, write_candidates
 from p2p.agents.screening import pay_behaviours, shorten_episodes
@@ -136,15 +137,31 @@ FALLING_ONCE = reward(
 )
 
 
+SANDBOXED = f"time.sleep({{seconds}} if os.getpid() != {os.getpid()} else 0)"
+"""A fault of an environment that only its sandboxed steps have."""
+
+
 def test_hanging_environment_ends_authoring_with_no_fix(
     faulty_environment: Callable[[str, int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reward_check, "ENVIRONMENT_SECONDS", 6.0)
-    fault = f"time.sleep(99 if os.getpid() != {os.getpid()} else 0)"  # where it is sandboxed
-    config = TrainConfig(env_id=faulty_environment(fault, 99))
+    config = TrainConfig(env_id=faulty_environment(SANDBOXED.format(seconds=99), 99))
     client = ScriptedClient({"reward_author": in_turn(draft(UPRIGHT))})
     with pytest.raises(EnvironmentFailed, match=r"environment, in step .* within 6 s"):
         write_reward(client, INTENT, config, review=False)
+    assert not fixes(client)
+
+
+def test_slow_environment_is_not_played_through(
+    faulty_environment: Callable[[str, int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reward_check, "ENVIRONMENT_SECONDS", 6.0)
+    monkeypatch.setattr(screening, "WALL_SECONDS", 8.0)
+    config = TrainConfig(env_id=faulty_environment(SANDBOXED.format(seconds=0.2), 0))
+    client = ScriptedClient({"reward_author": in_turn(draft(UPRIGHT))})
+    authored = write_reward(client, INTENT, config, review=False)
+    assert authored.valid
+    assert "not played through whole episodes" in authored.steps[1].text
     assert not fixes(client)
 
 

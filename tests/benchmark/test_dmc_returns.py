@@ -7,8 +7,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import pytest
-
-from p2p.benchmark.truth.dmc import NATIVE_REWARDS, closeness, native_return
+from dmc_returns import NATIVE_REWARDS, closeness, native_return
 
 BALL = '<geom type="sphere" size="0.1" mass="1"/>'
 TORSO = f'<body name="torso"><freejoint/>{BALL}'

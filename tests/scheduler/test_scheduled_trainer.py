@@ -32,13 +32,6 @@ BROKEN = RunConfigEntry(config_id="broken", params={"num_minibatches": 7})
 
 
 @pytest.fixture
-def reward_path(tmp_path: Path, batched_reward: str) -> Path:
-    path = tmp_path / "reward.py"
-    path.write_text(batched_reward)
-    return path
-
-
-@pytest.fixture
 def store(tmp_path: Path) -> Store:
     made = Store(tmp_path / "runs")
     for name in ("local", "other"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -180,6 +181,21 @@ def test_an_error_is_kept_once_and_later_checkpoints_are_judged(make: Made) -> N
     output = io.StringIO()
     SessionProgress(Console(file=output, width=200), early.context.session).update()
     assert output.getvalue().count("no space left for step 100") == 1
+
+
+def test_after_a_whole_training_the_best_checkpoint_that_holds_stands(make: Made) -> None:
+    scores = {(step, 1): 0.9 for step in (100, 200, 300)} | {(200, 3): 0.9}
+    early, judges, run = make(scores)
+    whole = replace(early, stops=False)
+    for step in (100, 200, 300):
+        checkpoint(run, step, 0.9)
+    whole.try_in_order([(run, 300), (run, 200), (run, 100)])
+    assert [(each.step, each.passed) for each in early.confirmations.tries] == [
+        (300, False),
+        (200, True),
+    ]
+    assert not run.stop.exists()
+    assert (100, 2, 1) not in judges.asked
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import gymnasium
 import gymnasium as gym
 import numpy as np
 import pytest
+from test_reward_runner import COUNTER
 
 from p2p.agents.judge_code import trajectory_columns
 from p2p.config import EnvOptions, TrainConfig
@@ -24,17 +25,6 @@ def reward_fn(obs, action, next_obs, info):
     speed = info["x_velocity"]
     cost = -0.1 * np.sum(np.square(action), axis=-1)
     return speed + cost, {"speed": speed, "cost": cost}
-"""
-COUNTER = """
-class Counter(RewardFunction):
-    latex = "n"
-    terms = {"n": "steps in this episode"}
-    n = 0
-    def reset(self, rows=None):
-        self.n = 0 if rows is None else np.where(rows, 0, self.n)
-    def compute(self, obs, action, next_obs, info):
-        self.n = self.n + np.ones(np.shape(next_obs)[:-1])
-        return self.n, {"n": self.n}
 """
 
 

@@ -46,13 +46,6 @@ def tiny(small_config: TrainConfig) -> TrainConfig:
 
 
 @pytest.fixture
-def reward_path(tmp_path: Path, batched_reward: str) -> Path:
-    path = tmp_path / "reward.py"
-    path.write_text(batched_reward)
-    return path
-
-
-@pytest.fixture
 def iteration(tmp_path: Path) -> IterationRecord:
     return IterationRecord(tmp_path / "session_x" / "iter_1")
 

@@ -176,8 +176,8 @@ class EarlyJudge:
     def try_pass(self, run: IterationRecord, step: int) -> bool:
         """Return whether a checkpoint passes on the judging seeds and on held-out ones.
 
-        If so, it stands for the iteration and the training ends. One that has been tried, or comes
-        when there are no tries left, does not.
+        If so, it stands for the iteration, and a training that may be stopped ends. One that has
+        been tried, or comes when there are no tries left, does not.
         """
         done = [each for each in self.confirmations.tries if each.passed is not None]
         if self.confirmations.passed or len(done) >= EARLY_TRIES[self.context.loop.strategy]:
@@ -189,8 +189,15 @@ class EarlyJudge:
             judgment = self._judge_on_judging_seeds(run, step)
         if not judgment.passed or not self.confirmations.confirm(run, step).passed:
             return False
-        self.end_training()
+        if self.stops:
+            self.end_training()
         return True
+
+    def try_in_order(self, checkpoints: Iterable[tuple[IterationRecord, int]]) -> None:
+        """Try checkpoints of a training that has ended, until one of them holds."""
+        for run, step in checkpoints:
+            if self.try_pass(run, step):
+                return
 
     def _judge_on_judging_seeds(self, run: IterationRecord, step: int) -> JudgmentResult:
         data = {"run_id": run.iteration_id, "step": step}
@@ -222,7 +229,8 @@ class EarlyJudge:
         seen: set[Path] = set()
         # A process that was killed may have come so far that only the end is missing.
         judge_new = repeat(partial(self._judge_new, seen))
-        looks: Iterator[Callable[[], None]] = chain([self.end_training], judge_new)
+        owed = [self.end_training] if self.stops else []
+        looks: Iterator[Callable[[], None]] = chain(owed, judge_new)
         for look in looks:
             try:
                 look()

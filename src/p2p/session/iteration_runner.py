@@ -6,6 +6,7 @@ import math
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from p2p.agents.builtin.goals import asks_for_most
@@ -14,7 +15,7 @@ from p2p.event_log import emit, span
 from p2p.files import load_text, read_model, save_model
 from p2p.records.formatting import format_score
 from p2p.records.iteration_record import IterationRecord
-from p2p.records.loop_files import BestRun, JudgeAmendment
+from p2p.records.loop_files import MOST_TRIES, BestRun, JudgeAmendment
 from p2p.session.context import IterationState, SessionContext, load_or_run
 from p2p.session.early_stop import JUDGING_BLOCK, Confirmations, EarlyJudge
 from p2p.session.phases import publish_reward
@@ -24,7 +25,7 @@ from p2p.session.stopping import JudgeUnavailable, SessionCancelled, TrainingUna
 from p2p.training.trainer import final_return, plan_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from p2p.contracts import AuthoredCode, CheckpointInfo, Intent, TrainSummary
@@ -79,6 +80,7 @@ class IterationRunner:
         """
         aggregation = self._train()
         if aggregation.best_run_id is not None:
+            self._find_one_that_holds(aggregation)
             self._judge(aggregation)
             self._confirm()
             self._add_amendment()
@@ -151,20 +153,48 @@ class IterationRunner:
 
     # --- judging ----------------------------------------------------------------------------------
 
+    def _find_one_that_holds(self, aggregation: IterationAggregation) -> None:
+        """Try the best checkpoints of a training that went on to its end, the best one first.
+
+        The last one may be the fastest, and fall once in ten episodes.
+        """
+        early = self.early_judge
+        if early is None or early.stops or self.record.best_run.exists():
+            return
+        runs = [run for run in self._completed_runs(aggregation) if _may_choose(run)]
+        early.judge_runs(runs)
+        ranked = sorted(
+            (
+                (self._rank_checkpoint(run, each), number, each.step)
+                for number, run in enumerate(runs)
+                if (summary := run.read_summary()) is not None
+                for each in summary.checkpoints
+            ),
+            reverse=True,
+        )
+        may_pass = [(runs[number], step) for rank, number, step in ranked if rank[0]]
+        early.try_in_order(may_pass[:MOST_TRIES])
+
+    def _completed_runs(self, aggregation: IterationAggregation) -> Iterator[IterationRecord]:
+        for result in (run for config in aggregation.configs for run in config.per_seed):
+            if result.status == "completed":
+                yield IterationRecord(self.record.path / result.run_id)
+
     def _judge(self, aggregation: IterationAggregation) -> None:
         """Judge every completed run, or the passed one, and select the best."""
         loop, record, passed = self.context.loop, self.record, self.confirmations.passed
         candidates, early = [], self.early_judge
-        for result in (run for config in aggregation.configs for run in config.per_seed):
-            if result.status != "completed" or (passed and result.run_id != passed.run_id):
+        ended = passed is not None and (early is None or early.stops)
+        for run in self._completed_runs(aggregation):
+            if ended and passed and run.iteration_id != passed.run_id:
                 continue
-            run = IterationRecord(record.path / result.run_id)
             if early is not None and passed is None:
                 early.judge_runs([run])
             candidates.append(self._judge_run(run))
             if loop.judge_every_checkpoint and loop.strategy != "code":
                 self._judge_early_checkpoints(run)
-        best, judgment = max(candidates, key=lambda candidate: _rank(candidate[0]))
+        held = passed.run_id if passed else ""
+        best, judgment = max(candidates, key=lambda each: (each[0].run_id == held, _rank(each[0])))
         load_or_run(record.best_run, lambda: best, event="best_run", iteration=self.number)
         if record.read_judgment() is None:
             record.save_judgment(judgment)
@@ -201,21 +231,29 @@ class IterationRunner:
 
         One that has failed on held-out seeds comes after all that may still pass.
         """
-        passed, refuted = self.confirmations.passed, self.confirmations.failed_steps(run)
+        passed = self.confirmations.passed
         if passed is not None and passed.run_id == run.iteration_id:
             return passed.step
         assert summary.selected_step is not None
-        judged, config = run.read_streaming(), run.config.read()
-        if not judged or config is None or config.judgment_select == "last":
+        if not run.read_streaming() or not _may_choose(run):
             return summary.selected_step
+        return max(summary.checkpoints, key=partial(self._rank_checkpoint, run)).step
 
-        def rank(each: CheckpointInfo) -> tuple[bool, float, float, int]:
-            judgment = judged.get(each.step)
-            may_pass = judgment is not None and judgment.passed and each.step not in refuted
-            score = judgment.intent_score if judgment else None
-            return may_pass, -1.0 if score is None else score, each.mean_return, each.step
+    def _rank_checkpoint(
+        self, run: IterationRecord, each: CheckpointInfo
+    ) -> tuple[bool, float, float, int]:
+        """Return whether it may pass, its score on the way, its return and its step.
 
-        return max(summary.checkpoints, key=rank).step
+        Of what may pass, a prompt for as much as there is prefers what earns most.
+        """
+        judgment = run.read_streaming().get(each.step)
+        refuted = self.confirmations.failed_steps(run)
+        may_pass = judgment is not None and judgment.passed and each.step not in refuted
+        score = judgment.intent_score if judgment else None
+        merit = -1.0 if score is None else score
+        if may_pass and asks_for_most(self.intent.prompt):
+            merit = each.mean_return
+        return may_pass, merit, each.mean_return, each.step
 
     def _judge_early_checkpoints(self, run: IterationRecord) -> None:
         """Let all judges look at the early checkpoints, too; what code alone said gives way."""
@@ -319,6 +357,12 @@ def _check_trained(aggregation: IterationAggregation) -> None:
     raise TrainingUnavailable(
         f"no run could be trained: {'; '.join(reasons)[:1000]}; `p2p resume` tries again"
     )
+
+
+def _may_choose(run: IterationRecord) -> bool:
+    """Return whether another checkpoint than the last may stand for a run."""
+    config = run.config.read()
+    return config is not None and config.judgment_select != "last"
 
 
 def _rank(run: BestRun) -> tuple[float, float]:

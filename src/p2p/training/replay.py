@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from p2p import files
 from p2p.config import TrainConfig
-from p2p.contracts import ROLLOUT_LABELS, EvalReady, EvalResult, Failed, WorkerMessage
+from p2p.contracts import ROLLOUT_LABELS, Alive, EvalReady, EvalResult, Failed, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import (
     Sandbox,
@@ -21,12 +22,12 @@ from p2p.sandbox import (
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.engines.facts import surroundings
 from p2p.training.policies.policy import Policy, PolicyFileError
-from p2p.training.reward_loader import find_hanging_code
 from p2p.training.runner import (
     WORKER_ENVIRONMENT,
     WORKER_MODULE,
     RunOptions,
     TrainingFailed,
+    explain_end,
 )
 from p2p.training.trainer_messages import MAX_SIGNS, longest_evaluation_s, parse_message
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
@@ -125,10 +126,13 @@ def replay(
 def _play(payload: dict[str, Any], sandbox: Sandbox) -> tuple[EvalReady, SandboxedProcess]:
     """Play to the end; return the messages and the process that wrote the files."""
     ready: EvalReady | None = None
+    reward_seconds, began = 0.0, time.monotonic()
 
     def take(message: WorkerMessage, _: SandboxedProcess) -> None:
-        nonlocal ready
+        nonlocal ready, reward_seconds
         match message:
+            case Alive():
+                reward_seconds = message.reward_seconds
             case Failed():
                 raise TrainingFailed(message.kind, message.message, message.traceback)
             case EvalReady():
@@ -136,10 +140,6 @@ def _play(payload: dict[str, Any], sandbox: Sandbox) -> tuple[EvalReady, Sandbox
 
     process = run_worker(WORKER_MODULE, payload, sandbox, read=parse_message, on_message=take)
     if ready is None:
-        end = process.wait()
-        if end.reason == "stalled":
-            kind, culprit = find_hanging_code(end.output_tail)
-            raise TrainingFailed(kind, f"{culprit} hangs: {end.message}", end.output_tail)
-        text = f"playing ended ({end.reason}): {end.message}"
-        raise TrainingFailed("reward", text, end.output_tail)
+        share = reward_seconds / (time.monotonic() - began)
+        raise explain_end(process.wait(), "playing ended", share)
     return ready, process

@@ -63,12 +63,14 @@ if TYPE_CHECKING:
 WORKER = "p2p.training.reward_check"
 SETUP_SECONDS = 120.0
 GIB = 1 << 30
-ENGINE_SECONDS = 300.0
+ENGINE_SECONDS: Mapping[Turn, float] = {"reward": 300.0, "environment": 600.0}
 ENVIRONMENT_SECONDS = 120.0
 """What the environment itself may take. The trials use half of it: one long step still ends."""
+ENVIRONMENT_ENDS = ("wall clock", "failed", "crashed", "killed from outside")
+"""What may be the environment's doing in its turn. Limits of memory and disk are seen late."""
 MAX_LINES = 4000
-
 FEW_STEPS = 20
+"""With fewer, nothing is said of what the terms do."""
 QUICK_STEPS = 50
 """Of the check before a training: enough to see that a reward runs."""
 
@@ -170,8 +172,8 @@ def check_reward(
     config = TrainConfig(env_id=env) if isinstance(env, str) else env
     engine = config.engine
     limits: dict[Turn, float] = {"reward": seconds, "environment": ENVIRONMENT_SECONDS}
-    if is_engine(engine):  # kernels are compiled when a reward or a step first uses them
-        limits = {turn: limit + ENGINE_SECONDS for turn, limit in limits.items()}
+    if is_engine(engine):  # kernels are compiled when they are first used: on a CPU, minutes
+        limits = {turn: limit + ENGINE_SECONDS[turn] for turn, limit in limits.items()}
     findings: list[CheckFinding] = []
     name = name or (DEFAULT_NAME if _is_code(reward) else str(reward))
     result = None
@@ -201,8 +203,9 @@ def check_reward(
             )
             result, end, turn = _run(payload, sandbox, limits, findings)
         if result is None and not any(f.level == "error" for f in findings):
-            describe = _describe_reward_end if turn == "reward" else _describe_environment_end
-            findings.append(describe(end, name, limits[turn]))
+            blamed = turn if end.reason in ENVIRONMENT_ENDS else "reward"
+            describe = _describe_reward_end if blamed == "reward" else _describe_environment_end
+            findings.append(describe(end, name, limits[blamed]))
         findings += _sandbox_warnings(code)
     return CheckReport(
         env_id=config.env_id,

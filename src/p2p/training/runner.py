@@ -298,7 +298,8 @@ class _Run:
                 self.finished = self._make_early_stop()
             if self.started is None or self.finished is None:
                 assert end is not None
-                raise self._failure(end)
+                share = self.reward_seconds / (time.monotonic() - self.started_at)
+                raise explain_end(end, f"training ended at step {self.last_step:,}", share)
             summary = self._summary(self.started, self.finished)
         except UntrustedResultError as error:
             raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
@@ -458,30 +459,6 @@ class _Run:
             case _:
                 pass
 
-    def _failure(self, end: SandboxExit) -> TrainingFailed:
-        """For a trainer that ended without a word of its own: the reward is in its process."""
-        message = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
-        kind: FailureKind = "reward"
-        if end.reason == "killed from outside":
-            return TrainingKilled("environment", message, end.output_tail)
-        if end.reason == "stalled":
-            kind, culprit = find_hanging_code(end.output_tail)
-            message = (
-                f"{culprit} hangs: training made no progress for {self.options.stall_seconds:g} s "
-                f"after step {self.last_step:,}"
-            )
-        elif end.reason == "wall clock":
-            share = self.reward_seconds / (time.monotonic() - self.started_at)
-            kind = "reward" if share > 0.5 else "environment"
-            message += f"; the reward's calls took {share:.0%} of the time"
-        elif end.reason == "memory":  # of a reward that asks for too much, the worker tells itself
-            kind = "environment"
-            message += "; fewer num_envs or a smaller replay_size need less"
-        elif end.returncode < 0:  # Python code leaves a traceback, or an exit status
-            kind = "environment"
-            message += "; compiled code of the simulator or of a library has crashed"
-        return TrainingFailed(kind, message, end.output_tail)
-
     def _summary(self, started: Started, finished: Finished) -> TrainSummary:
         """Summarise the training, without the warnings and time of later phases."""
         from p2p.analysis.guardrails import check_run
@@ -512,6 +489,30 @@ class _Run:
             else select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
+
+
+def explain_end(end: SandboxExit, what: str, reward_share: float) -> TrainingFailed:
+    """Return the error of a worker that ended without a word of its own.
+
+    The reward is in its process: `reward_share` is the share of the time that its calls took.
+    """
+    message = f"{what} ({end.reason}): {end.message}"
+    kind: FailureKind = "reward"
+    if end.reason == "killed from outside":
+        return TrainingKilled("environment", message, end.output_tail)
+    if end.reason == "stalled":
+        kind, culprit = find_hanging_code(end.output_tail)
+        message = f"{culprit} hangs: {what}, {end.message}"
+    elif end.reason == "wall clock":
+        kind = "reward" if reward_share > 0.5 else "environment"
+        message += f"; the reward's calls took {reward_share:.0%} of the time"
+    elif end.reason == "memory":  # of a reward that asks for too much, the worker tells itself
+        kind = "environment"
+        message += "; fewer num_envs or a smaller replay_size need less"
+    elif end.returncode < 0:  # Python code leaves a traceback, or an exit status
+        kind = "environment"
+        message += "; compiled code of the simulator or of a library has crashed"
+    return TrainingFailed(kind, message, end.output_tail)
 
 
 def _find_compiled_update(config: TrainConfig) -> Path | None:

@@ -88,9 +88,10 @@ def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
     alive.global_step = step
     with closing(make_environment(config, config.eval_envs, code, recorded=True)) as env:
         batched, _ = decide_batched(code, env, side_info=config.side_info, engine=config.engine)
+        alive.reward = make_reward(config, code, env, batched=batched)
         evaluation = evaluate(
             env,
-            make_reward(config, code, env, batched=batched),
+            alive.reward,
             Policy.load(context.folder / "policy.safetensors").act,
             rounds=-(-episodes // config.eval_envs),
             episodes=episodes,

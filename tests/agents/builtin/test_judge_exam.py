@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -34,9 +33,8 @@ DONE = (
 )
 
 
-def examined(name: str, shown: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def examined(name: str, shown: str, folder: Path) -> Any:
     """The mark of one episode, by its label and by the judge."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[3] / "benchmarks")])
     exam = import_module("judge_exam")
     whole = next(prompt for prompt in exam.PROMPTS if prompt.name == name)
     prompt = replace(whole, shown={shown: whole.shown[shown]})
@@ -45,18 +43,14 @@ def examined(name: str, shown: str, folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("name", "shown"), TRICKS)
-def test_a_trick_does_not_pass(
-    name: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = examined(name, shown, tmp_path, monkeypatch)
+def test_a_trick_does_not_pass(name: str, shown: str, tmp_path: Path) -> None:
+    mark = examined(name, shown, tmp_path)
     assert mark.answer.label == "bad"
     assert not mark.passed, mark.evidence
 
 
 @pytest.mark.parametrize(("name", "shown"), DONE)
-def test_what_was_asked_passes(
-    name: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = examined(name, shown, tmp_path, monkeypatch)
+def test_what_was_asked_passes(name: str, shown: str, tmp_path: Path) -> None:
+    mark = examined(name, shown, tmp_path)
     assert mark.answer.label == "good"
     assert mark.passed, mark.evidence

@@ -10,7 +10,7 @@ from functools import partial
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
 from p2p.agents.builtin.goals import RISING
 from p2p.agents.builtin.morphology import morphology_of
-from p2p.agents.builtin.motions import ROWS, UPSIDE_DOWN, not_fallen, upright
+from p2p.agents.builtin.motions import ROWS, UPSIDE_DOWN, add_not_sinking, upright
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.contracts import Criterion
 
@@ -62,7 +62,7 @@ def add_implied(builder: CriteriaBuilder, motions: set[str]) -> None:
                   event="tipped over")
         )  # fmt: skip
         if not motions & LOW:
-            not_fallen(builder)
+            add_not_sinking(builder)
     if not motions & GROUNDED:
         builder.add(
             _posture("Only what carries it touches the ground", "share", "other_contacts",

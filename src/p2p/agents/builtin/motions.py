@@ -22,30 +22,30 @@ from p2p.training.model_files.store import is_model
 PACES = {"slow": 0.1, "medium": 0.25, "hop": 0.35, "run": 0.55, "fast": 1.2}
 """Speeds in units of the morphology's pace."""
 SWING_SECONDS = 6.5
-"""In which a swing from one side to the other is done."""
-SWING, SIDE, MIDDLE = 0.15, 0.3, 0.1
-"""How far a cart swings, is off to be on a side, and may be off to be in the middle, in m."""
+"""Seconds in which a cart swings from one side to the other."""
+SWING = 0.15
+"""Metres that a cart swings to either side."""
 HOPS_PER_SECOND, OFF_THE_GROUND = 0.6, 0.02
-"""How often one that hops leaves the ground, and by which share of its height."""
+"""How often a hopping robot leaves the ground, and by which share of its height."""
 STRIDE, STEPS_PER_SECOND = 0.25, 1.0
 """How far one leg is ahead of the other in a step, in rad, and how often they change."""
 SQUAT_SECONDS = 4.0
-"""In which it goes down and comes up again."""
+"""Seconds in which a squat goes down and comes up again."""
 STEP = 0.2
-"""How far a step gets at least, as a share of its height."""
+"""The least length of a step, as a share of the robot's height."""
 TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
-"""In rad/s."""
+"""Turning rates in rad/s."""
 WIDE_RADIUS = 1.0
-"""Of a circle that is called wide, in lengths of the body, at the least."""
+"""The least radius of a wide circle, in lengths of the body."""
 _KEEPS_MOVING = "Keeps moving"
 _WIDE_CIRCLE = "Goes round in a wide circle"
 FULL_TURN = 4.5
-"""Angles up to here, in rad, are told apart by where it faces at the end."""
+"""The largest angle, in rad, that the final heading can confirm."""
 LEAN = 0.12
-"""From where on it leans, in rad."""
+"""The least lean, in rad."""
 WAYS_AHEAD = frozenset({"forward", "backward"})
 IN_WATER = 0.5
-"""How much of that what swims turns: a trained Swimmer settles at 0.35 rad/s."""
+"""The share of a turning rate asked of a swimmer: a trained one settles at 0.35 rad/s."""
 
 
 Rule = Callable[[CriteriaBuilder, Goal], None]
@@ -55,7 +55,7 @@ Rule = Callable[[CriteriaBuilder, Goal], None]
 
 
 UPSIDE_DOWN = 1.6
-"""The tilt, in rad, from which on an agent lies on its side or its back."""
+"""The tilt, in rad, at which an agent lies on its side or its back."""
 
 
 class _RowData(BaseModel):
@@ -112,7 +112,7 @@ _data = load_words(_Rows, "rows")
 ROWS: Mapping[str, tuple[Row, ...]] = {
     name: tuple(each.row() for each in group) for name, group in _data.groups.items()
 }
-"""Rows that are the same on every robot, by what they are for."""
+"""Rows that are the same on every robot, by their purpose."""
 
 
 def upright(limit: float, category: Category = "task", weight: float = 0.5) -> tuple[Row, ...]:
@@ -138,7 +138,7 @@ def _forbid_falls(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(lasts(0.5), *upright(0.6, "posture", 0.3))
 
 
-def in_place(category: Category, weight: float) -> tuple[Row, ...]:
+def make_in_place_rows(category: Category, weight: float) -> tuple[Row, ...]:
     """Return rows for staying in place; position counts more than speed, because effort sways."""
     return (
         Limit("Stays in place", "mean", "drift", (0.6, "length"), category, weight),
@@ -151,14 +151,14 @@ BOUNCING, CALM = ROWS["bouncing"][0], ROWS["calm"][0]
 STILLNESS = frozenset({"still", "statue", "motionless", "immobile", "unmoving", "freeze"})
 
 
-def not_fallen(builder: CriteriaBuilder) -> None:
+def add_not_sinking(builder: CriteriaBuilder) -> None:
     if not builder.model.starts_lying:
         builder.add(
             Row("Does not sink down", "share", "height", 0.9, "posture", 0.25, low=(0.65, "height"))
         )
 
 
-def _rows(rule: _RuleData) -> Rule:
+def _make_row_rule(rule: _RuleData) -> Rule:
     """Add these rows; without the quantity it needs, say what cannot be done."""
     rows = [row for group in rule.groups for row in ROWS[group]]
 
@@ -171,8 +171,8 @@ def _rows(rule: _RuleData) -> Rule:
     return add
 
 
-_PLAIN: Mapping[str, Rule] = {name: _rows(rule) for name, rule in _data.rules.items()}
-_low = _PLAIN["low"]
+_ROW_RULES: Mapping[str, Rule] = {name: _make_row_rule(rule) for name, rule in _data.rules.items()}
+_add_low_posture = _ROW_RULES["low"]
 
 
 # --- motions that depend on more than the morphology ----------------------------------------------
@@ -205,7 +205,7 @@ def _add_travel(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> 
         at_most = goal.amount.bound == "at_most"
         wanted, tolerance = (0.75 * stated, 1 / 3) if at_most else (stated, None)
     builder.add(
-        _rate(title, "speed", quantity, wanted, tolerance),
+        _make_rate_row(title, "speed", quantity, wanted, tolerance),
         _make_steady_row("Keeps going", quantity, wanted),
     )
     if not builder.model.knows_heading:
@@ -235,7 +235,7 @@ def _make_leg_rule(usual: str) -> Rule:
             _add_distance(builder, goal, way)
             return
         _add_travel(builder, goal, usual)
-        steps = float(round(STEPS_PER_SECOND * _seconds(builder)))
+        steps = float(round(STEPS_PER_SECOND * _window_seconds(builder)))
         if builder.stepping and not builder.sideways:
             builder.add(
                 Row(
@@ -272,7 +272,7 @@ def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:
     if not stepping or not {"landings", quantity} <= builder.quantities.keys():
         builder.cannot.append(f"count {count:g} times")
         return
-    way = STEP * count * builder.model.standing_height / _seconds(builder)
+    way = STEP * count * builder.model.standing_height / _window_seconds(builder)
     builder.add(
         Row(title, "mean", quantity, way, weight=0.5),
         *_count_events("Takes the steps asked for", "landings", count, more=1.0, low=1.0),
@@ -286,7 +286,7 @@ def _add_step_rate(builder: CriteriaBuilder, goal: Goal, rate: float) -> None:
         builder.cannot.append(f"do so {rate:g} times a second")
         return
     steps = partial(Row, stat="events", quantity="landings", low=1.0)
-    count = rate * _seconds(builder)
+    count = rate * _window_seconds(builder)
     builder.add(
         steps("Steps as often as asked for", threshold=round(0.85 * count)),
         steps("Steps no more often", threshold=round(1.15 * count), comparison="at_most"),
@@ -302,7 +302,7 @@ def _add_distance(builder: CriteriaBuilder, goal: Goal, way: float) -> None:
     far = partial(Row, stat="final", quantity="drift")
     least = goal.amount is not None and goal.amount.bound == "at_least"
     builder.add(
-        Row(title, "mean", quantity, 0.7 * way / _seconds(builder)),
+        Row(title, "mean", quantity, 0.7 * way / _window_seconds(builder)),
         far("Gets as far as asked for", threshold=way if least else 0.85 * way),
     )
     if not least:
@@ -320,13 +320,15 @@ def _count_events(
     )
 
 
-def _seconds(builder: CriteriaBuilder) -> float:
+def _window_seconds(builder: CriteriaBuilder) -> float:
     """Return how long the part of the episode is that is being built."""
     first, last = builder.window
     return (last - first) * builder.model.horizon * builder.model.spec.dt
 
 
-def _rate(title: str, kind: str, quantity: str, wanted: float, tolerance: float | None) -> Row:
+def _make_rate_row(
+    title: str, kind: str, quantity: str, wanted: float, tolerance: float | None
+) -> Row:
     """Return a row for at least this rate; with a tolerance, for this rate."""
     if tolerance is None:
         return Row(title, "mean", quantity, wanted)
@@ -340,12 +342,12 @@ def _make_steady_row(title: str, quantity: str, wanted: float) -> Row:
     return Row(title, "steady", quantity, 0.4 * wanted, weight=0.5)
 
 
-def _crawl(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_crawl(builder: CriteriaBuilder, goal: Goal) -> None:
     _add_travel(builder, goal)
-    _low(builder, goal)
+    _add_low_posture(builder, goal)
 
 
-def _turn(usual: str, *on_the_spot: Row) -> Rule:
+def _make_turn_rule(usual: str, *on_the_spot: Row) -> Rule:
     def rule(builder: CriteriaBuilder, goal: Goal) -> None:
         right = goal.direction in ("clockwise", "right")
         quantity = "turn_right_rate" if right else "turn_left_rate"
@@ -353,9 +355,9 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         orbit = "orbit_right_rate" if right else "orbit_left_rate"
         whirls = goal.motion == "spin" and not any("circle" in word for word in goal.words)
         if orbit in builder.quantities and not whirls:
-            _orbit(builder, orbit, goal.amount_in("times") or 1.0)
+            _add_orbit(builder, orbit, goal.amount_in("times") or 1.0)
             return
-        stated, radius = _turn_rate(goal), goal.amount_in("radius")
+        stated, radius = _stated_turn_rate(goal), goal.amount_in("radius")
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
         if radius is not None:
@@ -373,7 +375,9 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
             )
         else:
             rate = _usual_turn_rate(builder, goal, usual) if stated is None else stated
-            turning = _rate(title, "rate", quantity, rate, None if stated is None else 0.15)
+            turning = _make_rate_row(
+                title, "rate", quantity, rate, None if stated is None else 0.15
+            )
             if builder.travelling and not goal.speed and "ahead_speed" in builder.quantities:
                 turning = replace(turning, weight=0.3)  # or what swims would spin where it is
             builder.add(turning, _make_steady_row("Keeps turning", quantity, rate))
@@ -395,7 +399,7 @@ def _wide_circle_rates(builder: CriteriaBuilder, goal: Goal) -> tuple[float, flo
     if "wide_circle" not in map(manner_of, goal.words):
         return None
     speed = builder.speed or PACES[goal.speed or "medium"] * builder.model.pace
-    lap, tightest = 2 * pi / _seconds(builder), speed / (WIDE_RADIUS * builder.model.length)
+    lap, tightest = 2 * pi / _window_seconds(builder), speed / (WIDE_RADIUS * builder.model.length)
     usual = (max(lap, 0.6 * tightest) + tightest) / 2
     return (usual, tightest) if lap < 0.8 * tightest else None
 
@@ -412,7 +416,7 @@ def _add_turn_by(builder: CriteriaBuilder, angle: float, way: str) -> None:
     )
 
 
-def _turn_rate(goal: Goal) -> float | None:
+def _stated_turn_rate(goal: Goal) -> float | None:
     """The rate that is stated, in rad/s."""
     turns = goal.amount_in("times/s")
     return goal.amount_in("rad/s") if turns is None else 2 * pi * turns
@@ -430,13 +434,13 @@ def _add_circle(builder: CriteriaBuilder, goal: Goal, quantity: str, radius: flo
     asked = (each.threshold for each in builder.criteria if each.title == _KEEPS_MOVING)
     wanted = builder.speed or next(asked, usual)
     builder.add(
-        _rate("Goes round", "speed", speed, wanted, 0.15),
-        _rate("Turns", "rate", quantity, wanted / radius, 0.15),
+        _make_rate_row("Goes round", "speed", speed, wanted, 0.15),
+        _make_rate_row("Turns", "rate", quantity, wanted / radius, 0.15),
         _make_steady_row("Keeps turning", quantity, wanted / radius),
     )
 
 
-def _orbit(builder: CriteriaBuilder, quantity: str, rounds: float) -> None:
+def _add_orbit(builder: CriteriaBuilder, quantity: str, rounds: float) -> None:
     """Go round the target, near it."""
     length = builder.model.length
     builder.add(
@@ -474,8 +478,8 @@ def _add_tumble(title: str, *axes: tuple[str, str]) -> Rule:
     return rule
 
 
-_FLIP = ("flip_forward_rate", "flip_back_rate")
-_ROLL = ("roll_right_rate", "roll_left_rate")
+_FLIP_RATES = ("flip_forward_rate", "flip_back_rate")
+_ROLL_RATES = ("roll_right_rate", "roll_left_rate")
 
 
 def _add_clearance(builder: CriteriaBuilder, title: str, times: float) -> None:
@@ -508,7 +512,7 @@ def _count_jumps(builder: CriteriaBuilder, goal: Goal) -> bool:
     """Add the stated number of jumps; return False if none is stated."""
     count, amount = goal.amount_in("times"), goal.amount
     if (rate := goal.amount_in("times/s")) is not None:
-        times = rate * _seconds(builder)
+        times = rate * _window_seconds(builder)
         often = partial(Row, stat="events", quantity="clearance", low=(OFF_THE_GROUND, "height"))
         builder.add(often("Leaves the ground as often as asked for", threshold=round(0.9 * times)))
         if amount is not None and not amount.bound:
@@ -547,12 +551,12 @@ def _add_hop(builder: CriteriaBuilder, goal: Goal) -> None:
             _count_jumps(builder, goal)
         return
     often = {"fast": 2.0, "slow": 0.5}.get(goal.speed, 1.0) if not goal.direction else 1.0
-    times = max(1.0, round(often * HOPS_PER_SECOND * _seconds(builder)))
+    times = max(1.0, round(often * HOPS_PER_SECOND * _window_seconds(builder)))
     _add_clearance(builder, "Hops again and again", float(times))
 
 
-_UPRIGHT = frozenset({"stand", "stands", "standing", "up", "upright"})
-"""Words by which one that lies is asked to get to its feet, not to stay as it is."""
+_STANDING_WORDS = frozenset({"stand", "stands", "standing", "up", "upright"})
+"""Words that ask a lying robot to get to its feet, not to stay as it is."""
 
 
 def _add_stand(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -565,8 +569,8 @@ def _add_stand(builder: CriteriaBuilder, goal: Goal) -> None:
         return
     if builder.model.starts_lying:
         words = " ".join(goal.words).split()
-        if goal.motion == "stand" and not builder.rising and _UPRIGHT.isdisjoint(words):
-            _add_lying(builder, goal)  # to stay as it is
+        if goal.motion == "stand" and not builder.rising and _STANDING_WORDS.isdisjoint(words):
+            _add_lying_down(builder, goal)  # to stay as it is
         else:
             builder.add(*ROWS["on_its_feet"])
         return
@@ -579,7 +583,7 @@ def _add_stand(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(near)
     if not builder.tumbling:  # one that rears is not level
         builder.add(*upright(0.6))
-    not_fallen(builder)
+    add_not_sinking(builder)
 
 
 def _add_rise(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -600,7 +604,7 @@ def _add_rise(builder: CriteriaBuilder, goal: Goal) -> None:
             builder.add(Row("Is up soon", "share", "height", 0.8, low=(0.75, "clear")))
 
 
-def _add_lying(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_lying_down(builder: CriteriaBuilder, _: Goal) -> None:
     """Add lying on the ground, where that does not end the episode."""
     model = builder.model
     lowest = 0.55 * model.standing_height if "height" in builder.quantities else 0.0
@@ -616,7 +620,7 @@ def _add_lying(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(Limit("Lies still", "mean", "parts_speed", (0.08, "pace"), weight=0.5), CALM)
 
 
-def _sway(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_sway(builder: CriteriaBuilder, goal: Goal) -> None:
     """Move the cart from side to side under the pole."""
     model = builder.model
     if "cart_right" not in builder.quantities:
@@ -638,7 +642,7 @@ def _sway(builder: CriteriaBuilder, goal: Goal) -> None:
     )
 
 
-def _return(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_return(builder: CriteriaBuilder, goal: Goal) -> None:
     """Come back to where it began."""
     if "drift" not in builder.quantities:
         builder.cannot.append("come back")
@@ -660,7 +664,7 @@ def _return(builder: CriteriaBuilder, goal: Goal) -> None:
     )
 
 
-def _add_leaving(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_hand_away(builder: CriteriaBuilder, _: Goal) -> None:
     """Add moving the hand away from the object."""
     if "hand_distance" not in builder.quantities:
         builder.cannot.append("take the hand away")
@@ -672,7 +676,7 @@ def _add_leaving(builder: CriteriaBuilder, _: Goal) -> None:
 AT_THE_OBJECT = ROWS["at_the_object"][0]
 
 
-def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_reach(builder: CriteriaBuilder, goal: Goal) -> None:
     """Bring the hand, or the object, to the target."""
     if "target_distance" not in builder.quantities:
         if goal.amount_in("m/s") is not None:  # a speed is reached as well
@@ -725,10 +729,10 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     builder.add(*rows, soon)
 
 
-def _touch(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_touch(builder: CriteriaBuilder, goal: Goal) -> None:
     """Bring the hand to the object; where there is none, to the target."""
     if "hand_distance" not in builder.quantities:
-        _reach(builder, goal)
+        _add_reach(builder, goal)
         return
     near = 0.12 * builder.model.length
     builder.add(
@@ -755,7 +759,7 @@ def _add_height(builder: CriteriaBuilder, goal: Goal) -> None:
 def _add_repetition(builder: CriteriaBuilder, _: Goal) -> None:
     """Add repetition: lasting motion, or leaving the ground often."""
     if any(measure.quantity == "clearance" for measure in builder.measures):
-        times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
+        times = max(1.0, round(HOPS_PER_SECOND * _window_seconds(builder)))
         _add_clearance(builder, "Hops again and again", float(times))
     elif any(measure.stat in ("steady", "swings", "turns") for measure in builder.measures):
         builder.served = True
@@ -771,7 +775,7 @@ def _add_power(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.cannot.append("tell whether it is big or powerful")
 
 
-def _add_side(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_lying_on_side(builder: CriteriaBuilder, goal: Goal) -> None:
     """Add lying on the back or front: by the front's direction where it lies, else by tilt."""
     on_front = goal.motion == "on_front"
     if "front_up" in builder.quantities:
@@ -789,9 +793,9 @@ def _add_in_place(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")))
     else:
         # Legs that work hard for long carry it off a little.
-        away = max(0.5 * builder.model.length, 0.05 * builder.model.pace * _seconds(builder))
+        away = max(0.5 * builder.model.length, 0.05 * builder.model.pace * _window_seconds(builder))
         builder.add(
-            *in_place("task", 1.0),
+            *make_in_place_rows("task", 1.0),
             Limit("Ends near where it began", "final", "drift", away, weight=0.3),
         )
 
@@ -821,19 +825,19 @@ def _add_straight_line(builder: CriteriaBuilder, _: Goal) -> None:
     )
 
 
-def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_limb_height(builder: CriteriaBuilder, goal: Goal) -> None:
     """Hold a limb higher or lower than usual."""
     if "both" in goal.limb:
         for side in ("left", "right"):
             sides = tuple(side if word == "both" else word for word in goal.limb)
-            _limb(builder, replace(goal, limb=sides))
+            _add_limb_height(builder, replace(goal, limb=sides))
         return
     model, up = builder.model, goal.motion in ("raise", "overhead", "untouched")
     part = model.limb(goal.limb)
     if part is None or rise_key(part) not in builder.quantities:
         whole = goal.limb[-1:] == ("torso",)
         if not up and (whole or not goal.limb):
-            _low(builder, goal)
+            _add_low_posture(builder, goal)
         elif whole:
             _add_height(builder, goal)
         else:
@@ -855,7 +859,7 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
                     event=f"the {name} touched the ground",
                 )
             )
-        not_fallen(builder)
+        add_not_sinking(builder)
         return
     lowered = model.usual_rise(part) - 0.3 * model.limb_length(part)
     wanted = model.raised_height(part) if up else lowered
@@ -865,7 +869,7 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
     # Most of the time: a limb that goes far up now and then has a high mean, too.
     held = partial(Row, title, "share", rise_key(part), 0.7)
     builder.add(held(low=wanted) if up else held(high=wanted))
-    not_fallen(builder)
+    add_not_sinking(builder)
 
 
 def _add_planted_feet(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -883,31 +887,31 @@ def _add_planted_feet(builder: CriteriaBuilder, goal: Goal) -> None:
 
 
 _MOTIONS: Mapping[str, Rule] = {
-    **_PLAIN,
+    **_ROW_RULES,
     "go": _make_leg_rule("medium"),
     "run": _make_leg_rule("run"),
-    "crawl": _crawl,
-    "spin": _turn("run", *in_place("stability", 0.4)),
-    "turn": _turn("medium"),
-    "flip": _add_tumble("Flips over", _FLIP),
-    "roll": _add_tumble("Rolls over", _ROLL, _FLIP),
+    "crawl": _add_crawl,
+    "spin": _make_turn_rule("run", *make_in_place_rows("stability", 0.4)),
+    "turn": _make_turn_rule("medium"),
+    "flip": _add_tumble("Flips over", _FLIP_RATES),
+    "roll": _add_tumble("Rolls over", _ROLL_RATES, _FLIP_RATES),
     "jump": _add_jump,
     "hop": _add_hop,
     "stand": _add_stand,
     "balance": _add_stand,
-    "lie": _add_lying,
-    "sway": _sway,
+    "lie": _add_lying_down,
+    "sway": _add_sway,
     "stop": _add_stand,
     "standing": _add_standing,
-    "return": _return,
-    "leave": _add_leaving,
+    "return": _add_return,
+    "leave": _add_hand_away,
     **dict.fromkeys(RISING, _add_rise),
-    "reach": _reach,
-    "touch": _touch,
-    "push": _reach,
-    "raise": _limb,
-    "untouched": _limb,
-    "lower": _limb,
+    "reach": _add_reach,
+    "touch": _add_touch,
+    "push": _add_reach,
+    "raise": _add_limb_height,
+    "untouched": _add_limb_height,
+    "lower": _add_limb_height,
     "planted": _add_planted_feet,
     "powerful": _add_power,
     "repeatedly": _add_repetition,
@@ -916,8 +920,8 @@ _MOTIONS: Mapping[str, Rule] = {
     "in_place": _add_in_place,
     "straight": _add_straight_line,
     "crooked": lambda builder, _: builder.cannot.append("leave its line"),
-    "on_back": _add_side,
-    "on_front": _add_side,
+    "on_back": _add_lying_on_side,
+    "on_front": _add_lying_on_side,
 }
 """What each motion and style of the lexicon asks for."""
 
@@ -938,14 +942,13 @@ OPPOSITES: Mapping[str, str] = {
 # --- what a word says beyond its motion -----------------------------------------------------------
 
 
-_LIFTED, _STEPPED, _DRAGGED = 0.12, 0.04, 0.04
-"""To which share of its height one that marches or steps lifts its feet at least, or shuffles at
-most."""
+_LIFTED, _FOOT_LIFT = 0.12, 0.04
+"""The least foot lift of marching and of stepping, as a share of the robot's height."""
 _GAITS = frozenset(
     {"trot", "pace", "canter", "gallop", "bound", "amble", "skip", "walk", "march", "shuffle",
      "strafe", "glide"}
 )  # fmt: skip
-"""Manners that are rows, of which the first can be measured, or nothing is."""
+"""Manners measured by rows; where the first row cannot be measured, none is."""
 
 
 def _add_alternation(builder: CriteriaBuilder, _: Goal) -> None:
@@ -958,17 +961,17 @@ def _add_alternation(builder: CriteriaBuilder, _: Goal) -> None:
         builder.cannot.append("tell whether the legs move in turn")
 
 
-def _step_in_place(builder: CriteriaBuilder, goal: Goal) -> None:
+def _add_steps_in_place(builder: CriteriaBuilder, goal: Goal) -> None:
     """Lift each foot again and again, in turn."""
     if "foot_lift" not in builder.quantities:
         builder.cannot.append("step in place")
         return
-    lifted = Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_STEPPED, "height"))
+    lifted = Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_FOOT_LIFT, "height"))
     # Foot by foot, nothing tells a learner what it lacks; any other order is as good.
     anyhow = "any stepping was asked for"
     trot = replace(ROWS["trot"][0], category="gait", soft_reason=anyhow)
-    height = _LIFTED if "march" in map(manner_of, goal.words) else _STEPPED
-    steps = round(STEPS_PER_SECOND * _seconds(builder))
+    height = _LIFTED if "march" in map(manner_of, goal.words) else _FOOT_LIFT
+    steps = round(STEPS_PER_SECOND * _window_seconds(builder))
     in_turn = Row("Lifts its feet in turn", "swings", "lift_lead", float(steps),
                   low=(height, "height"), soft_reason=anyhow)  # fmt: skip
     builder.add(lifted, ROWS["march"][1], trot)
@@ -1001,7 +1004,7 @@ def _add_hind_legs(builder: CriteriaBuilder, _: Goal) -> None:
         builder.served = bool(feet)
     for number, part in enumerate(front if len(feet) >= 4 else (), 1):
         title = f"Keeps front foot {number} off the ground"
-        builder.add(Row(title, "share", lift_key(part), 0.7, low=(_STEPPED, "height")))
+        builder.add(Row(title, "share", lift_key(part), 0.7, low=(_FOOT_LIFT, "height")))
 
 
 def _add_one_leg(builder: CriteriaBuilder, _: Goal) -> None:
@@ -1010,11 +1013,11 @@ def _add_one_leg(builder: CriteriaBuilder, _: Goal) -> None:
         builder.cannot.append("be on one leg")
         return
     builder.add(
-        Row("Keeps one foot off the ground", "share", "spare_foot", 0.8, low=(_STEPPED, "height"))
+        Row("Keeps one foot off the ground", "share", "spare_foot", 0.8, low=(_FOOT_LIFT, "height"))
     )
 
 
-def _add_together(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_feet_together(builder: CriteriaBuilder, _: Goal) -> None:
     if "pronk_match" not in builder.quantities:
         builder.cannot.append("tell whether the feet move together")
     builder.add(*ROWS["together"])
@@ -1043,7 +1046,7 @@ def _add_lean(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(Row(title, "share", key, 0.7, low=angle - off, high=angle + off))
 
 
-def _small_jumps(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_height_limit(builder: CriteriaBuilder, _: Goal) -> None:
     """Leave the ground, and get not far from it."""
     if "height" not in builder.quantities:
         builder.cannot.append("tell how high it jumps")
@@ -1057,15 +1060,15 @@ def _add_lifted_feet(builder: CriteriaBuilder, _: Goal) -> None:
     """Lift each foot again and again instead of dragging it."""
     if "foot_lift" not in builder.quantities:
         builder.cannot.append("tell whether the feet are lifted")
-    builder.add(Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_STEPPED, "height")))
+    builder.add(Row("Lifts every foot", "share", "foot_lift", 0.7, low=(_FOOT_LIFT, "height")))
 
 
-def _squats(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_squats(builder: CriteriaBuilder, _: Goal) -> None:
     """Go down and come up again, once in four seconds at least."""
     if "height" not in builder.quantities or builder.model.starts_lying:
         builder.cannot.append("squat")
         return
-    times = max(2.0, float(int(_seconds(builder) / SQUAT_SECONDS)))
+    times = max(2.0, float(int(_window_seconds(builder) / SQUAT_SECONDS)))
     comes = partial(Row, stat="events", quantity="height")
     builder.add(
         comes("Goes down", threshold=times, high=(0.85, "allowed")),
@@ -1095,7 +1098,7 @@ def _add_facing(builder: CriteriaBuilder, _: Goal) -> None:
         builder.cannot.append("tell which way it faces")
 
 
-def _add_landing(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_landing_on_feet(builder: CriteriaBuilder, _: Goal) -> None:
     """Add standing on the feet at the end."""
     if not {"tilt", "height"} <= builder.quantities.keys() or not builder.model.spec.feet:
         builder.cannot.append("land on its feet")
@@ -1103,7 +1106,7 @@ def _add_landing(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(*ROWS["lands"])
 
 
-def _stride(manner: str) -> Rule:
+def _make_stride_rule(manner: str) -> Rule:
     def rule(builder: CriteriaBuilder, _: Goal) -> None:
         if "stride_length" not in builder.quantities:
             builder.cannot.append("tell how long its strides are")
@@ -1128,7 +1131,7 @@ def slow_motion(builder: CriteriaBuilder, goal: Goal) -> bool:
             for quantity, most in (
                 ("cart_speed", 0.5),
                 ("climb_speed" if goal.motion in RISING else "", 0.6 * model.length),
-                ("joint_speed" if model.root is None else "", 5.0 / _seconds(builder)),
+                ("joint_speed" if model.root is None else "", 5.0 / _window_seconds(builder)),
             )
             if quantity in builder.quantities
         ),
@@ -1143,23 +1146,23 @@ def slow_motion(builder: CriteriaBuilder, goal: Goal) -> bool:
 
 RULES: Mapping[str, Rule] = {
     **_MOTIONS,
-    "overhead": _limb,
+    "overhead": _add_limb_height,
     "one_leg": _add_one_leg,
     "head_up": _add_head_up,
-    "together": _add_together,
+    "together": _add_feet_together,
     "lean": _add_lean,
     "nose_down": lambda builder, goal: _add_lean(builder, replace(goal, direction="forward")),
-    "small_jumps": _small_jumps,
+    "small_jumps": _add_height_limit,
     "lifted_feet": _add_lifted_feet,
     "walking": _add_walk,
-    "squats": _squats,
+    "squats": _add_squats,
     "human": _add_human_gait,
     "facing": _add_facing,
-    "lands": _add_landing,
+    "lands": _add_landing_on_feet,
     "undisturbed": _add_undisturbed,
-    "long_strides": _stride("long_strides"),
-    "short_strides": _stride("short_strides"),
-    "step_in_place": _step_in_place,
+    "long_strides": _make_stride_rule("long_strides"),
+    "short_strides": _make_stride_rule("short_strides"),
+    "step_in_place": _add_steps_in_place,
     "in_turn": _add_alternation,
     "aloft": _add_flight,
     "grounded": _add_ground_contact,
@@ -1209,4 +1212,4 @@ def _measure_manner(builder: CriteriaBuilder, manner: str) -> bool:
 
 
 MEASURED = frozenset({*_GAITS, *RULES, "about", "in_water", "wide_circle", "without_legs"})
-"""Manners that are measured on some legs, or that say nothing more there."""
+"""Manners that are measured on some robots, and add nothing on others."""
