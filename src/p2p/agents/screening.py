@@ -187,6 +187,12 @@ def _measurable(spec: EnvSpec) -> dict[str, Callable[[RecordedEpisode], NDArray[
 
     picks = {name: component(name) for name in ("x_velocity", "y_velocity")}
     picks = {name: pick for name, pick in picks.items() if name in spec.info_keys}
+    if not spec.feet:  # of a pole or an arm, its joints say most
+        picks |= {
+            f"qpos[{j.qpos_address}] ({j.name}, {j.unit})": component("qpos", j.qpos_address)
+            for j in spec.joints
+            if j.qpos_size == 1
+        }
     for name, entry in spec.quantities.items():
         if name in ("foot_lowest_point", "foot_contact_force"):
             continue  # as high as foot_height says; forces come and go within a step
