@@ -51,7 +51,7 @@ def _together(judge_asked, judge_rest):
         tags = [*asked.get("failure_tags", ()), *(rest["failure_tags"] if missed else ())]
         return {{
             "criteria": {{**asked["criteria"], **rest["criteria"]}},
-            "diagnosis": "; ".join(str(text).rstrip(".") for text in texts if text),
+            "diagnosis": "; ".join(str(text) for text in texts if text).replace(".; ", "; "),
             "failure_tags": list(dict.fromkeys(tags)),
         }}
 
