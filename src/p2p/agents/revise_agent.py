@@ -44,6 +44,7 @@ from p2p.inference.providers import PROVIDERS, choose_model
 from p2p.inference.question import AskAgain, InferenceError, Media, RequestRejected
 from p2p.inference.vlm import frames_of
 from p2p.prompts import all_facts, question
+from p2p.records.formatting import criterion_results
 from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.training.env_spec import spec_for
@@ -145,6 +146,11 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         score=node.score,
         pass_threshold=view.loop.pass_threshold,
         criterion_scores=tuple(map(_shorten_score, judgment.criteria)),
+        unmet=tuple(
+            each.id
+            for each in criterion_results(view, current)
+            if each.met is False and not each.soft_reason
+        ),
         failure_tags=judgment.failure_tags,
         diagnosis=judgment.diagnosis[:4000],
         judged=_describe_checkpoint(run, judgment),

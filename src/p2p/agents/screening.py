@@ -445,18 +445,22 @@ def find_easy(
     for name, each in opinions.items():
         scores = _mean_scores(each)
         met = [c for c in task if scores.get(c.id, 0.0) >= EASY]
-        notes += [
-            f"criterion {c.id}: {name} score {format_score(scores[c.id])} of {c.target}"
-            for c in met
-        ]
-        if len(met) < len(task) or all(c.comparison == "at_most" for c in task):
+        notes += [f"{name} score {format_score(scores[c.id])} on {c.id} ({c.target})" for c in met]
+        if len(met) < len(task) or all(map(_bounds_from_above, task)):
             continue
         text = f"{name} meet every hard task criterion ({', '.join(c.id for c in task)})"
         if idle_meets and name == "zero actions":
             notes.append(f"{text}: right only where the task is to keep still")
         else:
-            problems.append(f"{text}: the judge does not measure what was asked")
+            problems.append(
+                f"{text}: the judge does not measure what was asked, or the criteria ask too little"
+            )
     return EasyCriteria(tuple(problems), tuple(notes))
+
+
+def _bounds_from_above(criterion: Criterion) -> bool:
+    """Whether it asks for little of something; at most -0.3 m/s asks for much, the other way."""
+    return criterion.comparison == "at_most" and (bool(criterion.event) or criterion.threshold > 0)
 
 
 def find_mismatches(

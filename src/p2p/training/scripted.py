@@ -297,7 +297,8 @@ def _range(robot: Robot, joint: int) -> tuple[float, float]:
 def poses(motion: Motion, robot: Robot, start: F64, steps: int) -> F64:
     """(steps + 1, nq): where the motion goes from where an episode starts."""
     t: F64 = robot.dt * np.arange(steps + 1, dtype=np.float64)
-    root, path = _Root.of(robot), np.tile(np.asarray(start, np.float64), (steps + 1, 1))
+    pose = _within_limits(robot, start) if motion.step else np.asarray(start, np.float64)
+    root, path = _Root.of(robot), np.tile(pose, (steps + 1, 1))
     _move_joints(path, motion, robot, t)
     tilted = np.clip(t / motion.falling, 0.0, 1.0) if motion.falling else np.ones_like(t)
     for axis, angle in zip((_X, _Y), motion.tilt, strict=True):
@@ -311,6 +312,16 @@ def poses(motion: Motion, robot: Robot, start: F64, steps: int) -> F64:
     for axis, speed in zip((_X, _Y), motion.velocity, strict=True):
         root.move(path, axis, speed * moved)
     return path
+
+
+def _within_limits(robot: Robot, start: F64) -> F64:
+    """Return a pose with its joints within their limits; some models start with straight legs."""
+    pose = np.array(start, np.float64)
+    for joint in _find_driven_hinges(robot):
+        place = int(robot.model.jnt_qposadr[joint])
+        if robot.model.jnt_limited[joint]:
+            pose[place] = np.clip(pose[place], *_range(robot, joint))
+    return pose
 
 
 def _move_joints(path: F64, motion: Motion, robot: Robot, t: F64) -> None:
@@ -336,7 +347,7 @@ def _find_lifts(robot: Robot) -> Iterator[tuple[int, float, float]]:
     hinges = _find_driven_hinges(robot)
 
     def centres(place: int = 0, by: float = 0.0) -> F64:
-        data.qpos[:] = robot.qpos
+        data.qpos[:] = _within_limits(robot, robot.qpos)
         data.qpos[place] += by
         mujoco.mj_kinematics(model, data)
         return np.array(data.xipos[list(robot.feet)])

@@ -468,16 +468,20 @@ def test_a_march_in_place_pays_for_lifting_the_feet_in_turn(env_id: str) -> None
     assert sum(term.shape == "swing" for term in both.values()) == 1  # a reward follows one
 
 
-def test_a_circle_pays_alike_wherever_it_may_be() -> None:
-    def at(distance: float) -> float:
-        obs = np.zeros((1, 10))
-        obs[:, 8] = distance
-        terms = pay("move in circles around the target", "Reacher-v5", 1, obs=obs, next_obs=obs)
-        return terms["target_distance"]
+def test_a_circle_pays_alike_wherever_it_may_be_and_nothing_from_afar() -> None:
+    def paid_at(distance: float) -> tuple[float, float]:
+        obs, next_obs = np.zeros((1, 10)), np.zeros((1, 10))
+        obs[:, 8], next_obs[:, 8:10] = distance, distance * np.array([np.cos(0.1), np.sin(0.1)])
+        terms = pay("move in circles around the target", "Reacher-v5", 1, obs=obs,
+                    next_obs=next_obs)  # fmt: skip
+        return terms["target_distance"], terms["orbit_left_rate"]
 
-    assert at(0.035) == at(0.06) == at(0.085) > 1
-    assert at(0.0) < at(0.06)
-    assert at(0.25) < 0
+    assert paid_at(0.035) == pytest.approx(paid_at(0.06))
+    assert paid_at(0.085) == pytest.approx(paid_at(0.06))
+    assert paid_at(0.06)[1] > 0.7
+    assert paid_at(0.02)[0] < paid_at(0.06)[0]
+    near, turning = paid_at(0.25)
+    assert near < 0 == turning
 
 
 def test_a_hand_is_drawn_to_what_it_is_to_push() -> None:

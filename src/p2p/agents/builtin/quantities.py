@@ -65,6 +65,8 @@ class Quantity:
     """A value that is already much, and the one above which the environment ends the episode."""
     turning: float | None = None
     """For turning: a rate, in rad/s, that is well on the way to a full turn."""
+    about: str = ""
+    """For going round something: the quantity of the distance from it."""
     least_weight: float = 0.0
     """The least weight of its reward term, where nothing is learnt without it."""
     full_cost: float = 1.0
@@ -631,7 +633,7 @@ def _orbit_quantities(model: Morphology, hand: BodyEntry, goal: BodyEntry) -> It
     ):
         words = f"{way} rate of the {hand.name} around the {goal.name}"
         yield Quantity(f"{key}_rate", words, "rad/s", _apply_sign(sign, Code(reward, judge)),
-                       r"\dot\alpha", episode_only=True,
+                       r"\dot\alpha", episode_only=True, about="target_distance",
                        turning=2 * np.pi / (model.horizon * model.spec.dt))  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
@@ -572,6 +572,9 @@ def render(recipe: Recipe) -> str:
         first, last = term.window
         while_ = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
         lines.append(f"{term.name} = {form.code if term.window == WHOLE else while_}")
+    for term, place in _find_places(recipe, quantities):
+        share = f"np.clip({place.name} / {place.weight:g}, 0.0, 1.0)"
+        lines.append(f"{term.name} = {term.name} * {share}")
     names = [term.name for term in recipe.terms]
     total = " + ".join(names) or "np.zeros(np.shape(action)[:-1])"
     by_name = ", ".join(f'"{name}": {name}' for name in names)
@@ -588,6 +591,19 @@ def render(recipe: Recipe) -> str:
         body=textwrap.indent("\n".join(lines), " " * indent),
         failed=_write_failed(recipe, quantities, in_class=bool(memory)),
     )
+
+
+def _find_places(recipe: Recipe, quantities: Mapping[str, Quantity]) -> Iterator[tuple[Term, Term]]:
+    """Yield terms for going round something, each with the term for how far off to do so.
+
+    From afar, an arm that whirls about its own base goes round it as well.
+    """
+    for term in recipe.terms:
+        about = quantities[term.quantity].about if term.quantity else ""
+        for place in recipe.terms:
+            near = place.quantity == about and place.shape == "within" and place.weight
+            if near and place.window == term.window:
+                yield term, place
 
 
 def _write_failed(recipe: Recipe, quantities: Mapping[str, Quantity], *, in_class: bool) -> str:
