@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -50,6 +49,7 @@ from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.training.env_spec import spec_for
 from p2p.training.trajectory import Column, RecordedEpisode, TrajectoryFileError
+from p2p.utils.utils import parse_python
 
 MAX_TOOL_CALLS = 24
 STAGNATION = 3
@@ -435,7 +435,7 @@ def _code_problems(code: str) -> list[str]:
     if not code.strip():
         return ["reward_code is empty; give the whole file, also where it stays as it was"]
     try:
-        ast.parse(code)
+        parse_python(code)
     except SyntaxError as error:
         return [f"reward_code, line {error.lineno}: {error.msg}"]
     except (ValueError, RecursionError, MemoryError) as error:
