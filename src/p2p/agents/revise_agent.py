@@ -22,6 +22,7 @@ from p2p.agents.revise_tool_dispatch import (
     history,
     lesson_update_problem,
     round_digits,
+    shorten_score,
     tunable_settings,
 )
 from p2p.agents.reward_author import access
@@ -32,7 +33,6 @@ from p2p.analysis.trajectory_metrics import analyze_trajectory
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (
     ROLLOUT_LABELS,
-    CriterionScore,
     JudgmentResult,
     Lesson,
     LineageNode,
@@ -145,7 +145,7 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         best_reward_code=best_view.reward_code if best_view else "",
         score=node.score,
         pass_threshold=view.loop.pass_threshold,
-        criterion_scores=tuple(map(_shorten_score, judgment.criteria)),
+        criterion_scores=tuple(map(shorten_score, judgment.criteria)),
         unmet=tuple(
             each.id
             for each in criterion_results(view, current)
@@ -207,13 +207,6 @@ def _thin_curve(curve: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float]
         places.add(max(range(len(curve)), key=lambda place: curve[place][1]))
         curve = tuple(curve[place] for place in sorted(places))
     return tuple((step, round_digits(value)) for step, value in curve)
-
-
-def _shorten_score(score: CriterionScore) -> CriterionScore:
-    """Shorten a score to the digits that matter."""
-    numbers = {"score": score.score, "std": score.std, "value": score.value}
-    update = {name: value and round_digits(value) for name, value in numbers.items()}
-    return score.model_copy(update=update)
 
 
 def _describe_checkpoint(run: RunView | None, judgment: JudgmentResult) -> str:

@@ -260,6 +260,13 @@ def round_digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
+def shorten_score(score: CriterionScore) -> CriterionScore:
+    """Shorten a score to the digits that matter."""
+    numbers = {"score": score.score, "std": score.std, "value": score.value}
+    update = {name: value and round_digits(value) for name, value in numbers.items()}
+    return score.model_copy(update=update)
+
+
 def tunable_settings(config: TrainConfig) -> dict[str, Any]:
     """Return the hyperparameters that a revision can change, as JSON values."""
     return config.model_dump(mode="json", include=set(config.tunable))

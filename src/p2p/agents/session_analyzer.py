@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p2p.agents.requests import AnalysisRequest
-from p2p.agents.revise_tool_dispatch import SessionTools, criteria_of, history
+from p2p.agents.revise_tool_dispatch import SessionTools, criteria_of, history, shorten_score
 from p2p.contracts import SessionAnalysis
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AskAgain
@@ -44,7 +44,7 @@ def analysis_request(view: SessionView) -> AnalysisRequest:
         history=history(view),
         lessons=view.lineage.active_lessons,
         criterion_scores={
-            number: scores
+            number: tuple(map(shorten_score, scores))
             for number, found in iterations.items()
             if number in shown and (scores := criteria_of(found))
         },
