@@ -683,7 +683,8 @@ class SessionAnalysis(Record):
     failed: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
-    author: str
+    author: str = ""
+    """The model that wrote it, as it was asked."""
 
 
 class ModelCall(Record):

@@ -13,7 +13,7 @@ from p2p.records.iteration_record import SessionRecord
 from p2p.records.session_view import SessionView
 from session_folder import INTENT, Scripted, SessionFolder, tool
 
-REPORT = SessionAnalysis(summary="It ran.", worked=("speed",), author="")
+REPORT = SessionAnalysis(summary="It ran.", worked=("speed",))
 
 
 def asked(client) -> AnalysisRequest:
@@ -80,6 +80,6 @@ def test_a_session_that_never_got_criteria_is_reported_on(tmp_path):
 
 
 def test_an_empty_report_is_asked_for_again(tmp_path):
-    client = Scripted([SessionAnalysis(summary=" ", author=""), REPORT])
+    client = Scripted([SessionAnalysis(summary=" "), REPORT])
     analyze(client, SessionFolder.create(tmp_path).view())
     assert client.complaints == ["the summary is empty"]
