@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from scripted_client import (
     Say,
@@ -18,7 +22,7 @@ from p2p.agents.authoring import MAX_FIXES, CheckOutcome, CodeAuthor
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest, RewardRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode
-from p2p.utils.utils import tidy_code
+from p2p.utils.utils import parse_python, tidy_code
 
 
 def code(number: int) -> str:
@@ -172,3 +176,29 @@ def test_an_author_who_falls_silent_leaves_what_there_is() -> None:
 )
 def test_code_is_taken_out_of_its_fence(text: str, tidy: str) -> None:
     assert tidy_code(text) == tidy
+
+
+class _Yields:
+    """When it is collected, another thread goes on."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        time.sleep(0)
+
+
+def test_threads_that_parse_at_once_do_not_meet() -> None:
+    code = " + ".join(f"(x[{n}] * {{1: [2, (3, 4)]}}[1])" for n in range(60))
+
+    def parse(_: int) -> int:
+        _Yields()
+        return len(parse_python(code).body)
+
+    before = gc.get_threshold()
+    gc.set_threshold(1)  # so that one is collected in the middle of parsing
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert set(pool.map(parse, range(200))) == {1}
+    finally:
+        gc.set_threshold(*before)

@@ -55,10 +55,10 @@ def test_a_good_judge_is_tried_and_kept() -> None:
     assert authored.code == GOOD
     check = authored.steps[1]
     assert (check.kind, check.ok) == ("check", True)
-    assert check.text.count(": score") == 5
-    assert "criterion stays: zero actions score 1.00 of ≥ 100 steps" in check.text
+    assert check.text.count(": stays ") == 5
+    assert "zero actions score 1.00 on stays (≥ 100 steps)" in check.text
     assert "right only where the task is to keep still" in check.text
-    assert "an episode of one step: score" in check.text
+    assert "an episode of one step: stays" in check.text
     request = blocks(prompt_text(client.asked[0]))[0][1]
     assert isinstance(request, JudgeRequest)
     assert "x_velocity" in request.columns
@@ -102,8 +102,7 @@ def test_the_reviewer_sees_what_known_episodes_get() -> None:
     assert (authored.code, authored.valid) == (harder, True)
     request = blocks(prompt_text(client.asked[1]))[0][1]
     assert isinstance(request, ReviewRequest)
-    assert "zero actions, episode 1: score" in request.measured
-    assert "stays" in request.measured
+    assert "zero actions, episode 1: stays" in request.measured
     assert [step.kind for step in authored.steps] == ["draft", "check", "review", "check"]
 
 
@@ -159,6 +158,11 @@ def test_random_actions_may_meet_what_only_limits() -> None:
     client = ScriptedClient({"judge_author": in_turn(draft(anything))})
     intent = hopper_intent(limit, criterion("calm", "gait"))
     assert write_judge(client, intent, CONFIG, review=False).valid
+    # "Backwards" asks for something, though its speed is bounded from above.
+    backwards = criterion("stays", comparison="at_most", threshold=-0.3)
+    client = ScriptedClient({"judge_author": in_turn(draft(anything)), "fix": in_turn(draft(GOOD))})
+    intent = hopper_intent(backwards, criterion("calm", "gait"))
+    assert write_judge(client, intent, CONFIG, review=False).code == GOOD
 
 
 def test_models_judge_only_what_no_rule_measures(tmp_path: Path) -> None:
@@ -169,6 +173,7 @@ def test_models_judge_only_what_no_rule_measures(tmp_path: Path) -> None:
     request = blocks(prompt_text(client.asked[0]))[0][1]
     assert isinstance(request, JudgeRequest)
     assert [each.id for each in request.criteria] == ["stays", "calm"]
+    assert usual[0].id not in authored.steps[1].text
 
     [episode] = record_episodes(CONFIG, "zero", episodes=1, seed=5)
     episode.save(tmp_path / "episode.npz")

@@ -101,6 +101,7 @@ def test_the_request_has_what_the_iteration_came_to(folder):
     assert (request.reward_code, request.best_reward_code) == (reward(2), reward(1))
     assert (request.score, request.pass_threshold) == (0.3, 0.8)
     assert [found.id for found in request.criterion_scores] == ["speed", "upright"]
+    assert request.unmet == ("speed",)
     # No episode was recorded: what is left are the sums of the last evaluation.
     assert request.terms == (
         TermStatistics(name="speed", mean=0.27, share=0.75),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from p2p.inference.question import Question
 from p2p.records.iteration_record import IterationRecord
 from p2p.settings import get_settings
 from p2p.training.evaluation import record_episodes
+from p2p.training.trajectory import RecordedEpisode
 from session_folder import TRAIN, SessionFolder, judgment, reward
 
 NAMES = ("get_iteration", "get_episode", "compare_iterations", "get_history", "update_lesson")
@@ -236,6 +238,12 @@ def test_steps_of_the_judged_episodes_can_be_looked_at_within_bounds(tmp_path):
     last = (episode["x_velocity"][99], episode["qpos"][99, 2], episode["xpos"][99, 1, 2])
     assert rows[-1].split() == ["99", *(f"{value:.4g}" for value in last)]
     assert len(tools.get_episode(columns=["action[0]"], first=10, last=12).splitlines()) == 5
+    # A reward term may be called as a column is.
+    paid = {"x_velocity": np.zeros(100), "effort": np.zeros(100)}
+    RecordedEpisode(episode.columns, paid).save(run.trajectory_file(100_000, "median"))
+    columns = ["x_velocity", "reward_term_x_velocity", "effort"]
+    row = tools.get_episode(columns=columns).splitlines()[-1]
+    assert row.split() == ["99", f"{last[0]:.4g}", "0", "0"]
     for columns, options, complaint in (
         (["speed"], {}, "no column 'speed'; there are"),
         (["qpos"], {}, "has the shape [9]; ask for qpos[0]"),

@@ -22,6 +22,7 @@ from p2p.training.model_files.description import as_toml
 from p2p.training.model_files.facts import read_facts
 from p2p.training.model_files.store import copy_into, folder_of, read_record
 from p2p.training.scripted import play_scripts, play_scripts_here
+from p2p.training.specs.spec_text import body_info
 from p2p.training.vec_env import MujocoVecEnv, is_fast
 
 WALKER = """<mujoco model="small walker">
@@ -186,6 +187,7 @@ def test_toml_decides_what_it_says(models: Path) -> None:
     assert (spec.dt, spec.max_episode_steps, spec.action_dim) == (0.01, 500, 1)
     assert record.parts == {"my leg": "left_leg"}
     assert "right_hip" not in {joint.name for joint in spec.joints}
+    assert "at the start (0.3), in the reference pose (0)" in body_info(spec)
     env: Any = gymnasium.make(env_id)
     env.reset(seed=0)
     lengths = [n for n in range(500) if env.step(np.zeros(1, np.float32))[2]][:1]

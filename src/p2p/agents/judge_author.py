@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import indent
@@ -51,7 +51,7 @@ def _together(judge_asked, judge_rest):
         tags = [*asked.get("failure_tags", ()), *(rest["failure_tags"] if missed else ())]
         return {{
             "criteria": {{**asked["criteria"], **rest["criteria"]}},
-            "diagnosis": "; ".join(str(text) for text in texts if text),
+            "diagnosis": "; ".join(str(text) for text in texts if text).replace(".; ", "; "),
             "failure_tags": list(dict.fromkeys(tags)),
         }}
 
@@ -174,7 +174,10 @@ class JudgeAuthor(CodeAuthor):
             # Who measures by rule, and who writes criteria by hand, is not asked about it.
             idle_meets=bool(self.intent.idle) or self.intent.author in (BUILTIN, "user"),
         )
-        measured = "\n".join((_describe(list(self.trial), opinions), *easy.notes))
+        asked = {criterion.id for criterion in self.intent.criteria}
+        scores = (_scores(opinion, asked) for opinion in opinions)
+        lines = (f"{name}: {text}" for name, text in zip(self.trial, scores, strict=True))
+        measured = "\n".join((*lines, *easy.notes))
         return CheckOutcome(tuple(problems) or easy.problems, measured)
 
 
@@ -209,18 +212,13 @@ def _check_counts(opinion: JudgeOpinion, criteria: Sequence[Criterion]) -> Itera
             )
 
 
-def _describe(names: Sequence[str], opinions: Sequence[JudgeOpinion]) -> str:
-    return "\n".join(
-        f"{name}: {_score(opinion)}" for name, opinion in zip(names, opinions, strict=True)
-    )
-
-
-def _score(opinion: JudgeOpinion) -> str:
+def _scores(opinion: JudgeOpinion, asked: Collection[str]) -> str:
+    """Return what the judge gave for the criteria that it was asked for."""
     if opinion.score is None:
         return f"not judged: {opinion.reason}"
-    parts = (
+    return ", ".join(
         f"{each.id} {'-' if each.score is None else format_score(each.score)}"
         + ("" if each.value is None else f" (value {each.value:.4g})")
         for each in opinion.criteria
+        if each.id in asked
     )
-    return f"score {format_score(opinion.score)}: {', '.join(parts)}"

@@ -266,6 +266,8 @@ class ReviseRequest(Record):
     score: Score | None
     pass_threshold: Score
     criterion_scores: tuple[CriterionScore, ...]
+    unmet: tuple[str, ...] = ()
+    """Ids of the criteria that keep it from a pass."""
     failure_tags: tuple[str, ...]
     diagnosis: str
     judged: str = ""

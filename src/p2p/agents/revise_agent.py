@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,10 +44,12 @@ from p2p.inference.providers import PROVIDERS, choose_model
 from p2p.inference.question import AskAgain, InferenceError, Media, RequestRejected
 from p2p.inference.vlm import frames_of
 from p2p.prompts import all_facts, question
+from p2p.records.formatting import criterion_results
 from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.training.env_spec import spec_for
 from p2p.training.trajectory import Column, RecordedEpisode, TrajectoryFileError
+from p2p.utils.utils import parse_python
 
 MAX_TOOL_CALLS = 24
 STAGNATION = 3
@@ -145,6 +146,11 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         score=node.score,
         pass_threshold=view.loop.pass_threshold,
         criterion_scores=tuple(map(_shorten_score, judgment.criteria)),
+        unmet=tuple(
+            each.id
+            for each in criterion_results(view, current)
+            if each.met is False and not each.soft_reason
+        ),
         failure_tags=judgment.failure_tags,
         diagnosis=judgment.diagnosis[:4000],
         judged=_describe_checkpoint(run, judgment),
@@ -429,7 +435,7 @@ def _code_problems(code: str) -> list[str]:
     if not code.strip():
         return ["reward_code is empty; give the whole file, also where it stays as it was"]
     try:
-        ast.parse(code)
+        parse_python(code)
     except SyntaxError as error:
         return [f"reward_code, line {error.lineno}: {error.msg}"]
     except (ValueError, RecursionError, MemoryError) as error:

@@ -35,7 +35,7 @@ from p2p.inference.question import Tool
 from p2p.records.formatting import format_score
 from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
-from p2p.training.trajectory import Column, RecordedEpisode, TrajectoryFileError
+from p2p.training.trajectory import TERM_PREFIX, Column, RecordedEpisode, TrajectoryFileError
 
 LESSON_TIERS = ("HARD", "STRONG", "SOFT", "RETIRED")
 MAX_HISTORY = 40
@@ -140,7 +140,8 @@ class SessionTools:
         Args:
             episode: the label of a judged episode. For numbers also median, p10, p90 of the
                 checkpoint's own evaluation, which alone have reward terms; empty for median.
-            columns: up to 12, as `x_velocity`, `qpos[2]`, `xpos[1,2]`; reward terms by their names.
+            columns: up to 12, as `x_velocity`, `qpos[2]`, `xpos[1,2]`; reward terms by their names,
+                or as `reward_term_heading` where a column is called so, too.
                 Of the judged checkpoint, thinned to 40 steps.
             step: for judges: the checkpoint; none for the last that was judged.
             first: for numbers: the step to begin with.
@@ -556,7 +557,9 @@ def table(episode: RecordedEpisode, columns: Sequence[str], first: int, last: in
 
 def _series(episode: RecordedEpisode, name: str) -> Column:
     match = _COLUMN.fullmatch(name.strip())
-    columns = {**episode.columns, **episode.reward_terms}
+    columns = dict(episode.columns)
+    for term, values in episode.reward_terms.items():
+        columns[TERM_PREFIX + term if term in columns else term] = values
     if match is None or match[1] not in columns:
         shapes = (f"{n}{list(c.shape[1:]) or ''}" for n, c in columns.items())
         raise ValueError(f"no column {name!r}; there are {', '.join(shapes)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -226,7 +227,7 @@ def access(*, side_info: bool) -> str:
 
 
 def _message(finding: CheckFinding) -> str:
-    named = finding.line is None or f"line {finding.line}" in finding.message
+    named = finding.line is None or re.search(rf"(line |:){finding.line}\b", finding.message)
     return finding.message if named else f"line {finding.line}: {finding.message}"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from p2p.agents.builtin.reward import Recipe, read_recipe, render
 from p2p.contracts import Lesson, LessonCheck
+from p2p.utils.utils import parse_python
 
 SHORT_DIGEST = 12
 """So many characters tell the rewards of a session apart."""
@@ -47,7 +48,7 @@ def _text(node: ast.expr | None) -> str | None:
 
 def _parse_code(code: str) -> ast.Module | None:
     try:
-        return ast.parse(code)
+        return parse_python(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -120,7 +121,7 @@ def _read_own_recipe(code: str) -> Recipe | None:
 
 def _defines_function(code: str) -> bool:
     try:
-        tree = ast.parse(code)
+        tree = parse_python(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

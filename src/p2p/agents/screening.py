@@ -187,6 +187,12 @@ def _measurable(spec: EnvSpec) -> dict[str, Callable[[RecordedEpisode], NDArray[
 
     picks = {name: component(name) for name in ("x_velocity", "y_velocity")}
     picks = {name: pick for name, pick in picks.items() if name in spec.info_keys}
+    if not spec.feet:  # of a pole or an arm, its joints say most
+        picks |= {
+            f"qpos[{j.qpos_address}] ({j.name}, {j.unit})": component("qpos", j.qpos_address)
+            for j in spec.joints
+            if j.qpos_size == 1
+        }
     for name, entry in spec.quantities.items():
         if name in ("foot_lowest_point", "foot_contact_force"):
             continue  # as high as foot_height says; forces come and go within a step
@@ -445,18 +451,22 @@ def find_easy(
     for name, each in opinions.items():
         scores = _mean_scores(each)
         met = [c for c in task if scores.get(c.id, 0.0) >= EASY]
-        notes += [
-            f"criterion {c.id}: {name} score {format_score(scores[c.id])} of {c.target}"
-            for c in met
-        ]
-        if len(met) < len(task) or all(c.comparison == "at_most" for c in task):
+        notes += [f"{name} score {format_score(scores[c.id])} on {c.id} ({c.target})" for c in met]
+        if len(met) < len(task) or all(map(_bounds_from_above, task)):
             continue
         text = f"{name} meet every hard task criterion ({', '.join(c.id for c in task)})"
         if idle_meets and name == "zero actions":
             notes.append(f"{text}: right only where the task is to keep still")
         else:
-            problems.append(f"{text}: the judge does not measure what was asked")
+            problems.append(
+                f"{text}: the judge does not measure what was asked, or the criteria ask too little"
+            )
     return EasyCriteria(tuple(problems), tuple(notes))
+
+
+def _bounds_from_above(criterion: Criterion) -> bool:
+    """Whether it asks for little of something; at most -0.3 m/s asks for much, the other way."""
+    return criterion.comparison == "at_most" and (bool(criterion.event) or criterion.threshold > 0)
 
 
 def find_mismatches(

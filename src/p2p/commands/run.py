@@ -111,7 +111,7 @@ def run(
     ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY.
 
     Exit status: 0 passed, 1 error, 2 bad arguments, 3 no pass within the
-    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no working reward,
+    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no working code,
     8 out of budget, 9 busy, 10 out of time, 11 unverified (no criterion measures
     some words), 130 cancelled.
     """

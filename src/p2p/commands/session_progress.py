@@ -160,7 +160,9 @@ class SessionProgress(LiveView):
         if now.phase in ("intent", "authoring"):
             self._print_progress(now)
         if now.judge is not None:
-            self.line("judge", "[green]✓[/] judge written and tested")
+            valid = now.judge.valid
+            text = "[green]✓[/] judge written and tested" if valid else "[red]✗[/] no usable judge"
+            self.line("judge", text)
         for iteration in now.iterations.values():
             self._print_iteration(now, iteration)
         self._print_progress(now)
@@ -170,7 +172,8 @@ class SessionProgress(LiveView):
         if (reward := iteration.reward) is not None:
             mark = "[green]✓[/]" if reward.valid else "[red]✗[/]"
             first = (reward.explanation.splitlines() or [""])[0]
-            self.line(f"reward{n}", f"{mark} iteration {n}: reward. {escape(first)}".rstrip())
+            text = f"reward. {escape(first)}" if first else "reward"
+            self.line(f"reward{n}", f"{mark} iteration {n}: {text}")
         if error := iteration.early_judge_error:
             text = f"a checkpoint could not be judged, training continues: {error}"
             self.line(f"early{n}", f"[yellow]![/] iteration {n}: {escape(text)}")
@@ -241,10 +244,12 @@ class SessionProgress(LiveView):
 
 
 def intent_lines(intent: Intent, hint: str = "") -> Iterator[str]:
-    """Why criteria are soft, what was assumed, and what of the prompt nobody checks."""
+    """Why criteria are soft, what to know and was assumed, and what of the prompt nobody checks."""
     for reason in dict.fromkeys(c.soft_reason for c in intent.criteria if c.soft_reason):
         titles = ", ".join(c.title for c in intent.criteria if c.soft_reason == reason)
         yield f"[dim]soft, they only move the score: {escape(titles)} ({escape(reason)})[/]"
+    if intent.note:
+        yield f"note: {escape(intent.note)}"
     for text in intent.assumptions:
         yield f"assumed: {escape(text)}"
     if intent.unused_words:

@@ -43,7 +43,7 @@ STATUS: dict[StatusLiteral, StatusMeaning] = {
     "paused": StatusMeaning("ended", "unfinished", 4, "cyan"),
     "rate_limited": StatusMeaning("ended", "unfinished", 5, "yellow", "rate limited"),
     "auth_error": StatusMeaning("ended", "unfinished", 6, words="key refused"),
-    "invalid_code": StatusMeaning("ended", "error", 7, words="no working reward"),
+    "invalid_code": StatusMeaning("ended", "error", 7, words="no working code"),
     "budget_exhausted": StatusMeaning("ended", "not_passed", 8, "yellow", "out of budget"),
     "time_exhausted": StatusMeaning("ended", "not_passed", 10, "yellow", "out of time"),
     "cancelled": StatusMeaning("ended", "unfinished", 130, "yellow"),

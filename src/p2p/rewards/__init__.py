@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from p2p.utils.utils import parse_python
+
 __all__ = ["BuiltinReward", "UnknownRewardError", "declared_env", "find_reward", "list_rewards"]
 
 _FOLDER = Path(__file__).parent
@@ -62,7 +64,7 @@ def find_reward(name: str) -> BuiltinReward:
 def declared_env(source: str) -> str | None:
     """The ENV_ID that a reward file says it is for; None where it says nothing readable."""
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError):
         return None
     for node in tree.body:
@@ -81,7 +83,7 @@ def _describe(name: str, source: str) -> BuiltinReward | None:
     env_id = declared_env(source)
     if env_id is None:
         return None
-    return BuiltinReward(name, env_id, ast.get_docstring(ast.parse(source)) or "", source)
+    return BuiltinReward(name, env_id, ast.get_docstring(parse_python(source)) or "", source)
 
 
 # --- the rewards that environments come with: sums of their own terms -----------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from p2p.rewards import declared_env, find_reward
+from p2p.utils.utils import parse_python
 
 Reward = str | Path | Callable[..., object]
 """A file, the name of a built-in reward, a function or a class derived from RewardFunction."""
@@ -72,7 +73,7 @@ def _collect(thing: FunctionType | type, name: str, parts: dict[str, str]) -> No
     known = vars(sys.modules[thing.__module__])
     if isinstance(thing, FunctionType):
         known = {**thing.__globals__, **inspect.getclosurevars(thing).nonlocals}
-    used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    used = {node.id for node in ast.walk(parse_python(source)) if isinstance(node, ast.Name)}
     parts[name] = ""  # it may refer to itself
     for each in sorted(used & known.keys() - parts.keys() - vars(builtins).keys()):
         value = known[each]
@@ -101,7 +102,7 @@ def _source_of(thing: FunctionType | type) -> str:
     # Python looks for a class in its module's file, which a notebook's cells have not.
     for method in filter(inspect.isfunction, vars(thing).values()):
         text = "".join(linecache.getlines(method.__code__.co_filename))
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse_python(text)):
             if isinstance(node, ast.ClassDef) and node.name == thing.__name__:
                 return textwrap.dedent(ast.get_source_segment(text, node) or "")
     raise ValueError(f"the source of {thing.__name__} is not there: give a file")

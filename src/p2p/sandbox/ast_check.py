@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 
+from p2p.utils.utils import parse_python
+
 _USEFUL = frozenset(
     {"numpy", "math", "mujoco", "p2p", "__future__", "abc", "bisect", "collections", "copy",
      "dataclasses", "enum", "fractions", "functools", "heapq", "itertools", "numbers", "operator",
@@ -84,7 +86,7 @@ def find_problems(tree: ast.Module) -> list[tuple[int, str]]:
 def explain_problems(code: str) -> list[str]:
     """Return the problems of `find_problems` and syntax errors as sentences with lines."""
     try:
-        tree = ast.parse(code)
+        tree = parse_python(code)
     except SyntaxError as error:
         where = f"line {error.lineno}" if error.lineno else "the code"
         shown = f": `{error.text.strip()}`" if error.text and error.text.strip() else ""

@@ -206,7 +206,7 @@ def _require_judge(context: SessionContext, judge: AuthoredCode | None) -> Autho
         return judge
     if context.loop.vlm_model:
         return None
-    raise InvalidCode(f"no judge could be made to run: {judge.last_problem}")
+    raise InvalidCode(f"no judge could be used: {judge.last_problem}")
 
 
 def _give_up_on_rewards(number: int, untrained: int, outcome: IterationView) -> None:

@@ -24,6 +24,7 @@ from p2p.session.request import with_environment
 from p2p.session.search import screen
 from p2p.session.stopping import NoEnvironment
 from p2p.training.reward_function import best_docstring, parse_docstring
+from p2p.utils.utils import parse_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +175,7 @@ def _publish(path: Path, text: str) -> None:
 def describe_reward(code: str) -> RewardSpec:
     """The terms and formula in a reward's docstrings, read off its source without running it."""
     try:
-        tree = ast.parse(code)
+        tree = parse_python(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return RewardSpec()
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)

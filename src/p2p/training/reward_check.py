@@ -6,7 +6,6 @@ flood its output. `main` is what runs in the sandbox; it sends what it finds as 
 
 from __future__ import annotations
 
-import ast
 import faulthandler
 import io
 import json
@@ -55,6 +54,7 @@ from p2p.training.reward_runner import (
     decide_batched,
     trial_transitions,
 )
+from p2p.utils.utils import parse_python
 
 if TYPE_CHECKING:
     from p2p.training.envs.batched_env import BatchedEnv
@@ -228,7 +228,7 @@ def require_trainable(code: str, config: TrainConfig, name: str) -> None:
 
 def _sandbox_warnings(code: str) -> list[CheckFinding]:
     try:
-        tree = ast.parse(code)
+        tree = parse_python(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []  # the loader has said so
     return [

@@ -41,6 +41,7 @@ from p2p.training.reward_function import (
     spec_of,
 )
 from p2p.training.simulator import get_simulator
+from p2p.utils.utils import parse_python
 
 if TYPE_CHECKING:
     from p2p.contracts import RewardSpec
@@ -84,7 +85,7 @@ def parse_source(code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME)
         warnings.simplefilter("ignore", SyntaxWarning)  # "\|" in a LaTeX string is common, harmless
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            tree = ast.parse(code, name)
+            tree = parse_python(code, name)
             restore_formulas(tree, code)
             compiled = compile(tree, name, "exec", dont_inherit=True)
         except SyntaxError as error:

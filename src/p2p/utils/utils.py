@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import threading
 
 from p2p.files import lines_backward, read_lines
 
-__all__ = ["lines_backward", "read_lines", "tidy_code"]
+__all__ = ["lines_backward", "parse_python", "read_lines", "tidy_code"]
 
 _FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
+_PARSING = threading.Lock()
+
+
+def parse_python(code: str, name: str = "<unknown>") -> ast.Module:
+    """`ast.parse` in one thread at a time: two at once may raise SystemError before 3.11.8."""
+    with _PARSING:
+        return ast.parse(code, name)
 
 
 def tidy_code(text: str) -> str:

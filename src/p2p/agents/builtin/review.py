@@ -33,6 +33,7 @@ from p2p.agents.reward_source import reward_digest
 from p2p.contracts import FAILURE_TAGS, CriterionScore, SessionAnalysis
 from p2p.records.formatting import format_score
 from p2p.training.env_spec import EnvSpec, get_env_spec
+from p2p.utils.utils import parse_python
 
 
 def review_reward(request: ReviewRequest) -> CodeReview:
@@ -49,7 +50,7 @@ def review_judge(request: ReviewRequest) -> CodeReview:
     missing = [c.id for c in request.criteria if c.id not in request.code]
     findings = [f"the criterion {name!r} is not scored" for name in missing]
     try:
-        nodes = list(ast.walk(ast.parse(request.code)))
+        nodes = list(ast.walk(parse_python(request.code)))
     except SyntaxError as error:
         findings.append(f"syntax error: {error}")
     else:
@@ -65,7 +66,7 @@ def review_judge(request: ReviewRequest) -> CodeReview:
 
 def _unknown_names(code: str, spec: EnvSpec) -> Iterator[str]:
     try:
-        tree = ast.parse(code)
+        tree = parse_python(code)
     except SyntaxError as error:
         yield f"syntax error: {error}"
         return

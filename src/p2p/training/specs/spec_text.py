@@ -199,7 +199,7 @@ def action_table(spec: EnvSpec) -> str:
 
 def joint_semantics(spec: EnvSpec) -> str:
     """Return one line for each joint: type, axis and a point on it, range, sign."""
-    lines = [f"Joints of {spec.env_id} (world coordinates, in the start pose"]
+    lines = [f"Joints of {spec.env_id} (world coordinates, in the {_pose(spec)}"]
     lines[0] += (
         "; springs in N m/rad, damping in N m s/rad, armature in kg m^2, slides in N, m, kg)"
     )
@@ -242,9 +242,10 @@ def body_info(spec: EnvSpec) -> str:
         offset = f" (height of {j.body} = qpos + {j.height_offset:g})" if j.height_offset else ""
         lines.append(
             f"- {j.name} ({j.type}): qpos[{_span(j.qpos_address, j.qpos_size)}], "
-            f"qvel[{_span(j.qvel_address, j.qvel_size)}], at the start {_numbers(j.rest)}{offset}"
+            f"qvel[{_span(j.qvel_address, j.qvel_size)}], at the start "
+            f"{_numbers(j.start or j.rest)}{_reference(j)}{offset}"
         )
-    lines.append("Bodies (index, name, mass, origin in the start pose; shapes in its frame):")
+    lines.append(f"Bodies (index, name, mass, origin in the {_pose(spec)}; shapes in its frame):")
     lines += [
         f"- {b.id} {body_words(b, spec.bodies, spec.geoms)}, {b.mass:.3g} kg, at "
         f"{_numbers(b.rest_position)}{_shapes(b, spec.geoms)}"
@@ -257,15 +258,31 @@ def body_info(spec: EnvSpec) -> str:
     return "\n".join(lines)
 
 
+def _pose(spec: EnvSpec) -> str:
+    """Return the name of the pose that positions are of: episodes may begin in another one."""
+    return "reference pose (qpos0)" if any(map(_reference, spec.joints)) else "start pose"
+
+
+def _reference(joint: JointEntry) -> str:
+    moved = joint.start and joint.start != joint.rest
+    return f", in the reference pose {_numbers(joint.rest)}" if moved else ""
+
+
 def _shapes(body: BodyEntry, geoms: Sequence[GeomEntry]) -> str:
-    own = [shape_words(geom) for geom in geoms if geom.body == body.name]
+    # A mesh is a bare name here, and one that touches nothing is for pictures only.
+    own = [
+        shape_words(geom)
+        for geom in geoms
+        if geom.body == body.name and (geom.collides or geom.type != "mesh")
+    ]
     return f": {'; '.join(own)}" if own else ""
 
 
 def shape_words(geom: GeomEntry) -> str:
     """A shape in the frame of its body; capsules and cylinders by the ends of their axis."""
     if geom.type not in ("capsule", "cylinder"):
-        return f"{geom.type} of size {_numbers(geom.size)} at {_numbers(geom.position)}"
+        size = f" of size {_numbers(geom.size)}" if geom.size else ""
+        return f"{geom.type}{size} at {_numbers(geom.position)}"
     radius, half = geom.size
     start, end = (
         _numbers(p + side * half * a for p, a in zip(geom.position, geom.axis, strict=True))
@@ -293,7 +310,7 @@ def quantity_table(spec: EnvSpec) -> str:
         unit = f" ({entry.unit})" if entry.unit else ""
         lines.append(f"- {name}{quantity_index(entry)}{unit}: {entry.meaning}")
     lines += [
-        f"Foot {f}: {foot.name}, body {foot.body}{_limb(spec, foot)}; in the start pose "
+        f"Foot {f}: {foot.name}, body {foot.body}{_limb(spec, foot)}; in the {_pose(spec)} "
         f"{_place(spec, foot)}, lowest point {_numbers(foot.lowest_point)}"
         for f, foot in enumerate(spec.feet)
     ]
