@@ -410,8 +410,19 @@ def report(rows: Sequence[Row]) -> str:
     columns = ["robot", "attacks", "passed", "false passes", "false fails, of those that attain it"]
     columns += ["earlier attacks", "passed", "false passes"]
     lines += [table(columns, [*robots, total]), ""]
+    lines += ["## Holes found, and closed", HOLES]
     lines += ["## What it does not say", "", *limits(judged), "", "## Every attack", ""]
     return "\n".join([*lines, table(header, cells), ""])
+
+
+HOLES = """
+- Go1 from its model file, “walk forward at half a metre per second”, in a session: passed with one
+  leg folded, at 0.62 of its height, turning by 0.8 rad. Since then every foot has to step, it has
+  to face as at the start, and sinking begins at 0.65.
+- Go1 from its model file, “lie down”, the attack below: passed on its back, legs up. Since then
+  what is not tall does not end on its back.
+"""
+"""Passes that no person would accept, by their frames, and the rules that refuse them."""
 
 
 def limits(judged: Sequence[Row]) -> list[str]:

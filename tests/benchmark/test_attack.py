@@ -200,5 +200,11 @@ def test_a_foot_that_is_carried_is_objected_to() -> None:
     assert "one foot" not in "; ".join(seen("Ant-v5", "walk on three legs", **low, **carried))
 
 
+def test_lying_down_is_not_lying_on_its_back() -> None:
+    turned: dict[str, Any] = {"q2": 0.3, "q3": 0.0, "q4": 1.0}
+    assert "on its back 100% of the time" in seen("Ant-v5", "lie down", **turned)
+    assert "on its back" not in "; ".join(seen("Ant-v5", "lie down on your back", **turned))
+
+
 def test_an_early_end_is_objected_to() -> None:
     assert seen("Hopper-v5", "stand", horizon=2 * STEPS) == ("ends early in 1 of 1 episodes",)

@@ -123,3 +123,11 @@ def test_turning_is_about_the_vertical_of_the_world() -> None:
     columns = {"qpos": qpos, "qvel": qvel}
     rates = eval(str(code), {"np": np, "trajectory": columns})  # noqa: S307
     np.testing.assert_allclose(rates, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asked"),
+    [("lie down", True), ("lie on your back", False), ("play dead", False), ("lie still", False)],
+)
+def test_one_that_lies_down_lies_on_its_belly(prompt: str, asked: bool) -> None:
+    assert ("Does not end on its back" in hard_criteria(prompt, "HalfCheetah-v5")) == asked

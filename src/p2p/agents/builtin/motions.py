@@ -604,7 +604,7 @@ def _add_rise(builder: CriteriaBuilder, goal: Goal) -> None:
             builder.add(Row("Is up soon", "share", "height", 0.8, low=(0.75, "clear")))
 
 
-def _add_lying_down(builder: CriteriaBuilder, _: Goal) -> None:
+def _add_lying_down(builder: CriteriaBuilder, goal: Goal) -> None:
     """Add lying on the ground, where that does not end the episode."""
     model = builder.model
     lowest = 0.55 * model.standing_height if "height" in builder.quantities else 0.0
@@ -617,6 +617,8 @@ def _add_lying_down(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Limit("Lies on the ground", "final", "height", (0.55, "allowed")))
     if model.is_tall:
         builder.add(Row("Lies flat", "final", "tilt", 1.0, weight=0.5))
+    elif "down" in " ".join(goal.words) and not builder.settling:
+        builder.add(Limit("Does not end on its back", "final", "tilt", UPSIDE_DOWN, weight=0.5))
     builder.add(Limit("Lies still", "mean", "parts_speed", (0.08, "pace"), weight=0.5), CALM)
 
 

@@ -180,6 +180,8 @@ class Sight:
     """Share of the time that there was."""
     sunk: float = 0.0
     tilted: float = 0.0
+    on_its_back: float = 0.0
+    """Of one that stands on more than two feet."""
     deep: float = 0.0
     trembling: float = 0.0
     """Share of steps and joints in which a joint turns back twice, step after step."""
@@ -234,7 +236,7 @@ def _watch_trunk(robot: PosedModel, qpos: Floats, sight: Sight, dt: float) -> Si
     model, trunk, start = robot.model, robot.trunk, robot.at(robot.start)
     assert trunk is not None
     first = start.xmat[trunk].reshape(3, 3).copy()
-    sunk = tilted = deep = 0
+    sunk = tilted = inverted = deep = 0
     touched: dict[int, int] = {}
     used = dict.fromkeys(robot.carriers, 0)
     places, headings, aloft = [start.xpos[trunk, :2].copy()], [0.0], []
@@ -254,6 +256,7 @@ def _watch_trunk(robot: PosedModel, qpos: Floats, sight: Sight, dt: float) -> Si
         headings.append(float(np.arctan2(turn[1, 0], turn[0, 0])))
         upright = float(turn[2, 2])
         tilted += upright < np.cos(TILTED_RAD)
+        inverted += upright < -0.5
         sunk += robot.can_fall and float(data.xpos[trunk, 2]) < SUNK * robot.height
     steps = len(qpos) - 1
     free = model.jnt_type[robot.joints(trunk)[0]] == mujoco.mjtJoint.mjJNT_FREE
@@ -265,6 +268,7 @@ def _watch_trunk(robot: PosedModel, qpos: Floats, sight: Sight, dt: float) -> Si
         at_stops=sight.at_stops,
         sunk=sunk / steps,
         tilted=tilted / steps if robot.can_fall else 0.0,
+        on_its_back=inverted / steps if robot.can_fall and len(used) > 2 else 0.0,
         deep=deep / steps,
         weaker_side=_weaker_side(robot, qpos),
         ahead=float(went @ ahead),
@@ -357,6 +361,8 @@ _GOING = (
 )
 _HELD_UP = rf"{ASKED_FOR['sided']}|{_OVER}|three legs|two legs|hop|lame|limb|leg up|foot up"
 """Words that ask for a foot to be held up, or hold all of them up by themselves."""
+_BELLY_UP = r"back|dead|roll|flip|somersault|upside|over\b|side|belly up"
+"""Words by which one may lie any way up."""
 _DIRECTIONS: Mapping[str, tuple[float, float]] = {
     r"forward|ahead": (1.0, 0.0),
     r"backward|backwards|back": (-1.0, 0.0),
@@ -408,6 +414,9 @@ def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
     texts = [objection for kind, seen, objection in found if seen and not is_asked_for(kind)]
     if re.search(_GOING, text) and not re.search(_HELD_UP, text) and mean("least_used") < UNUSED:
         texts.append(f"one foot is on the ground {mean('least_used'):.0%} as long as the mean")
+    lies = re.search(r"\b(lie|lay|lying) down\b", text) and not re.search(_BELLY_UP, text)
+    if lies and mean("on_its_back") > 0.1:
+        texts.append(f"on its back {mean('on_its_back'):.0%} of the time")
     return (*texts, *_travel(text, sights), *_task(text, mean))
 
 
