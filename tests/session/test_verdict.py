@@ -117,7 +117,7 @@ def test_a_mean_that_meets_the_target_is_told_apart_from_every_episode(tmp_path:
     uneven = scores[0].model_copy(update={"value": 3.5})
     verdict = judgment(0.5).model_copy(update={"criteria": (uneven, *scores[1:])})
     iteration.save_judgment(verdict)
-    assert "required criteria missed: Fast 3.5 of 3 m/s (not in every episode)" in line(folder)
+    assert "missed: Fast 3.5 of 3 m/s (not in every episode to its end)" in line(folder)
 
 
 def test_a_criterion_is_met_by_its_value_not_by_a_perfect_score(tmp_path: Path) -> None:

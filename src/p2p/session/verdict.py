@@ -125,4 +125,4 @@ def _criterion(
     # A mean can meet the target where too few episodes do.
     by_value = score.model_copy(update={"score": 1.0})
     uneven = criterion.is_met(by_value, share) and not criterion.is_met(score, share)
-    return text + (" (not in every episode)" if uneven else "")
+    return text + (" (not in every episode to its end)" if uneven else "")

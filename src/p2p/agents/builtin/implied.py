@@ -44,7 +44,7 @@ def implied_criteria(env_id: str, prompt: str) -> tuple[Criterion, ...]:
     builder = CriteriaBuilder(model, quantities_of(env_id))
     add_implied(builder, {goal.motion for goal in model.parse(prompt).goals if not goal.negated})
     # The measure says the rest: a model reads each of them in every request.
-    return tuple(each.model_copy(update={"description": each.title}) for each in builder.criteria)
+    return tuple(each.model_copy(update={"description": ""}) for each in builder.criteria)
 
 
 def add_implied(builder: CriteriaBuilder, motions: set[str]) -> None:
