@@ -17,7 +17,7 @@ from p2p.agents.builtin.judge import write_judge
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import quantities_of
-from p2p.agents.builtin.reward import Recipe, Term, read_recipe, render, write_reward
+from p2p.agents.builtin.reward import ALL_OUT, Recipe, Term, read_recipe, render, write_reward
 from p2p.agents.intent_elicitor import check_proposal
 from p2p.agents.judge_code import trajectory_columns
 from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
@@ -729,3 +729,10 @@ def test_lying_costs_what_the_task_pays_and_has_failed(env_id: str) -> None:
     assert not np.any(reward.failed(obs, action, up, info))
     assert np.all(reward.failed(obs, action, down, info))
     env.close()
+
+
+def test_only_speed_pays_without_end_and_standing_on_all_feet_no_more_than_walking() -> None:
+    terms = terms_for("run forward as fast as you can", "Ant-v5")
+    assert terms["forward_speed"].cap == ALL_OUT
+    assert terms["least_stance"].cap == 1.0
+    assert all(term.cap <= 3.0 for name, term in terms.items() if name != "forward_speed")

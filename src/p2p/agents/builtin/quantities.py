@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from string import Formatter
 from typing import TYPE_CHECKING, NamedTuple
@@ -725,9 +725,12 @@ def _find_mirror_pairs(model: Morphology) -> Iterator[tuple[JointEntry, JointEnt
 
 def _gait_quantities(model: Morphology) -> Iterator[Quantity]:
     for key, words, unit, reward, judge, memory in gait_codes(model):
-        # Whoever never sets a foot down is told so by nothing else.
-        yield Quantity(key, words, unit, Code(reward, judge), episode_only=True, memory=memory,
-                       least_weight=0.3 if key == "least_stance" else 0.0)  # fmt: skip
+        quantity = Quantity(key, words, unit, Code(reward, judge), episode_only=True, memory=memory)
+        if key == "least_stance":
+            # Whoever never sets a foot down is told so by nothing else; one that stands on all of
+            # them is paid no more than one that walks.
+            quantity = replace(quantity, least_weight=0.3, headroom=1.0)
+        yield quantity
 
 
 def _effort_quantities(model: Morphology) -> Iterator[Quantity]:

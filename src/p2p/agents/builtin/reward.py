@@ -40,6 +40,7 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = {
 LIMIT_WEIGHT = 0.5
 ALL_OUT = 8.0
 """How many times its target a speed still pays more where as much as possible is asked for."""
+_SPEED_UNITS = ("m/s", "rad/s")
 _LEAST_SCALE = 1e-3
 FALL_TILT, FALL_MARGIN, FALL_HEIGHT = 1.2, 0.5, 0.7
 KNEELING = 0.95
@@ -170,8 +171,12 @@ def recipe_for(request: RewardRequest) -> Recipe:
     criteria = match_criteria(request.env_id, request.criteria)
     recipe = with_criteria(empty, criteria)
     if _is_all_out(request):
+        quantities = quantities_of(request.env_id)
+        speeds = {key for key, quantity in quantities.items() if quantity.unit in _SPEED_UNITS}
         terms = [
-            term.model_copy(update={"cap": ALL_OUT}) if term.shape == "more" else term
+            term.model_copy(update={"cap": ALL_OUT})
+            if term.shape == "more" and term.quantity in speeds
+            else term
             for term in recipe.terms
         ]
         recipe = recipe.with_terms(terms)
