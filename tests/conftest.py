@@ -108,6 +108,9 @@ def faulty_environment(
     monkeypatch.setenv("P2P_ENV_PATH", str(tmp_path))
     get_settings.cache_clear()
     yield make
+    if "gymnasium" in sys.modules:
+        sys.modules["gymnasium"].registry.pop("Faulty-v0", None)
+    sys.modules.pop("faulty", None)
     get_settings.cache_clear()
 
 
