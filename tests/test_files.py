@@ -90,6 +90,39 @@ def test_a_second_holder_waits_and_then_gives_up(tmp_path):
         pass
 
 
+def test_a_waiter_gets_its_turn_beside_one_who_takes_the_lock_again_at_once(tmp_path):
+    lock, taken, done = tmp_path / "lock", threading.Event(), threading.Event()
+
+    def take() -> None:
+        while not done.is_set():
+            with files.hold_lock(lock):
+                taken.set()
+                time.sleep(0.01)
+
+    busy = threading.Thread(target=take)
+    busy.start()
+    try:
+        for _ in range(20):
+            taken.clear()
+            assert taken.wait(60)
+            with files.hold_lock(lock):
+                pass
+    finally:
+        done.set()
+        busy.join()
+
+
+def test_who_gave_up_waiting_does_not_keep_the_lock_later(tmp_path):
+    lock = tmp_path / "lock"
+    with files.hold_lock(lock):
+        for _ in range(3):
+            with pytest.raises(TimeoutError), files.hold_lock(lock, patience_s=0.01):
+                pass
+    for _ in range(5):
+        with files.hold_lock(lock, patience_s=5):
+            pass
+
+
 def test_a_killed_holder_frees_the_lock(tmp_path):
     lock = tmp_path / "lock"
     code = (

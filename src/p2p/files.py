@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 import stat
-import time
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -184,21 +184,47 @@ def hold_lock(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[No
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _open(path, os.O_RDWR | os.O_CREAT)
     try:
-        deadline = time.monotonic() + patience_s
-        pause = 0.0005
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    message = f"{path} stayed locked for {patience_s:g} s"
-                    raise TimeoutError(message) from None
-                time.sleep(pause)
-                pause = min(pause * 1.5, 0.02)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with _hold_after_others(descriptor, path, patience_s):
+            yield
+        return
+    except BaseException:
+        os.close(descriptor)
+        raise
+    try:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _hold_after_others(descriptor: int, path: Path, patience_s: float) -> Iterator[None]:
+    """Wait for a lock in the kernel's queue, hold it, close the descriptor.
+
+    The kernel's wait has no deadline, so a thread waits. Who asks again and again finds the lock
+    taken each time, where its holder takes it anew as soon as it is free.
+    """
+    locked, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            locked.set()
+            done.wait()
+        finally:
+            os.close(descriptor)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    try:
+        if not locked.wait(patience_s):
+            raise TimeoutError(f"{path} stayed locked for {patience_s:g} s")
+        yield
+    finally:
+        done.set()
+        if locked.is_set():
+            holder.join()
 
 
 @contextmanager
