@@ -317,6 +317,9 @@ class Intent(Record):
     """Settings of the first iteration's training that the task needs."""
     author: str
     """The model that proposed it, or `user`."""
+    final: bool = True
+    """Whether the criteria stand; else their author may be asked for others, once, before training,
+    where they turn out to take no skill."""
 
     @field_validator("criteria")
     @classmethod

@@ -70,6 +70,7 @@ def test_what_is_no_list_of_criteria_is_refused(text: str) -> None:
 
 def test_changed_criteria_are_the_users() -> None:
     intent = hopper_intent()
-    assert with_criteria(intent, intent.criteria) is intent
+    proposed = intent.model_copy(update={"final": False})
+    assert with_criteria(proposed, intent.criteria) == intent
     changed = with_criteria(intent, TWO)
     assert (changed.criteria, changed.author, changed.prompt) == (TWO, "user", intent.prompt)

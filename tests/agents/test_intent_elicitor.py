@@ -6,7 +6,12 @@ import pytest
 from scripted_client import ScriptedClient, blocks, criterion, in_turn, prompt_text
 
 from p2p.agents.intent_elicitor import choose_environment, elicit
-from p2p.agents.requests import EnvironmentChoice, IntentProposal, IntentRequest
+from p2p.agents.requests import (
+    EnvironmentChoice,
+    IntentProposal,
+    IntentRequest,
+    RejectedCriteria,
+)
 from p2p.inference.question import BadReply, NotUnderstood
 
 FIVE = (criterion("a"), *(criterion(name, "gait") for name in "bcde"))
@@ -33,6 +38,23 @@ def test_a_good_proposal_becomes_the_intent() -> None:
     # Thresholds that zero and random actions must miss can be chosen by what these give.
     assert "quantity | zero actions | random actions | end of zero actions" in asked
     assert "steps of 300 until the end | " in asked
+
+
+def test_criteria_may_be_rejected_once_unless_doing_nothing_is_the_wish() -> None:
+    idle = IntentProposal(criteria=FIVE, idle="it is to stay")
+    client = elicitor(idle, IntentProposal(criteria=FIVE))
+    assert elicit(client, "stay", "Hopper-v5").final
+    assert not elicit(client, "run", "Hopper-v5").final
+    rejected = RejectedCriteria(
+        met_by="zero actions", criteria=FIVE[:1], measured=("zero actions: a 1.00",)
+    )
+    assert elicit(client, "run", "Hopper-v5", rejected=rejected).final
+    requests = [blocks(prompt_text(question))[0][1] for question in client.asked]
+    assert isinstance(requests[2], IntentRequest)
+    assert requests[2].rejected == rejected
+    # What differs comes last: all before it is read from the provider's cache.
+    assert len({question.instructions for question in client.asked}) == 1
+    assert "rejected" not in prompt_text(client.asked[1])
 
 
 def test_what_goes_without_saying_is_added_by_itself() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from scripted_client import (
     ScriptedClient,
     blocks,
@@ -18,7 +19,13 @@ from p2p.agents.builtin.implied import implied_criteria
 from p2p.agents.builtin.judge import write_judge as write_by_rule
 from p2p.agents.judge_author import write_judge
 from p2p.agents.judge_code import episode_summary, run_judge
-from p2p.agents.requests import CodeDraft, CodeReview, JudgeRequest, ReviewRequest
+from p2p.agents.requests import (
+    CodeDraft,
+    CodeReview,
+    CriteriaTooEasy,
+    JudgeRequest,
+    ReviewRequest,
+)
 from p2p.config import TrainConfig
 from p2p.contracts import Intent
 from p2p.training.evaluation import record_episodes
@@ -150,6 +157,39 @@ def test_a_task_that_zero_actions_meet_is_sent_back_unless_it_is_to_do_nothing()
     by_hand = active.model_copy(update={"author": "user"})
     client = ScriptedClient({"judge_author": in_turn(draft(GOOD))})
     assert write_judge(client, by_hand, CONFIG, review=False).code == GOOD
+
+
+def test_who_stands_by_the_measure_sends_the_criteria_back() -> None:
+    active = INTENT.model_copy(update={"idle": "", "final": False})
+    reworded = f"# as asked\n{GOOD}"
+    harder = GOOD.replace("length / 100", "length / 1000")
+    client = ScriptedClient(
+        {"judge_author": in_turn(draft(GOOD)), "fix": in_turn(draft(harder), draft(GOOD))}
+    )
+    assert write_judge(client, active, CONFIG, review=False).code == harder
+    assert "give it unchanged" in fixes(client)[0].problems[-1]
+
+    client = ScriptedClient({"judge_author": in_turn(draft(GOOD)), "fix": in_turn(draft(reworded))})
+    with pytest.raises(CriteriaTooEasy, match=r"^zero actions meet every hard task") as sent:
+        write_judge(client, active, CONFIG, review=True)
+    assert client.roles() == ["judge_author", "fix"]
+    rejected = sent.value.rejected
+    assert rejected.criteria == INTENT.criteria[:1]
+    assert len(rejected.measured) == 5
+    assert rejected.measured[0].startswith("zero actions, episode 1: stays 1.00 (value ")
+
+
+def test_easy_criteria_that_a_rule_measures_go_back_without_a_question() -> None:
+    upright = next(c for c in implied_criteria("Hopper-v5", "hop") if c.id == "stays_upright")
+    easy = upright.model_copy(update={"category": "task", "threshold": 0.001})
+    client = ScriptedClient({})
+    for final in (True, False):
+        intent = hopper_intent(easy).model_copy(update={"final": final})
+        if final:
+            assert write_judge(client, intent, CONFIG, review=True).valid
+            continue
+        with pytest.raises(CriteriaTooEasy, match="random actions meet every"):
+            write_judge(client, intent, CONFIG, review=True)
 
 
 def test_random_actions_may_meet_what_only_limits() -> None:

@@ -33,3 +33,13 @@ def played_by_builtin(received: Received) -> Reply:
         for criterion in value["criteria"]:
             criterion["measure"] += REWORDED
     return Answer(value)
+
+
+def too_easy_at_first(received: Received) -> Reply:
+    """The same, but its first criteria are met by whatever the robot does."""
+    reply = played_by_builtin(received)
+    role, request = received.block
+    if role == "intent_elicitor" and "rejected" not in request and isinstance(reply, Answer):
+        for criterion in reply.value["criteria"]:
+            criterion["threshold"] = 1e-3 if criterion["comparison"] == "at_least" else 1e6
+    return reply

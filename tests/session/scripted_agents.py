@@ -108,7 +108,7 @@ class ScriptedAgents(SessionAgents):
         self._call("choose_environment")
         return EnvironmentChoice(env_id=self.script.get("env_id"), reason=f"it can {prompt}")
 
-    def elicit(self, prompt: str, env_id: str) -> Intent:
+    def elicit(self, prompt: str, env_id: str, rejected: object = None) -> Intent:
         self._call("elicit")
         training = self.script.get("training", {})
         return Intent(
@@ -117,6 +117,7 @@ class ScriptedAgents(SessionAgents):
             criteria=(criterion(),),
             training=training,
             author="script",
+            final=False,
         )
 
     def write_reward(

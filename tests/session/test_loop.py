@@ -311,6 +311,9 @@ def test_a_user_who_edits_the_criteria_takes_none_of_the_time(session: Made, tra
 
     assert run_loop(replace(context_of(made, {}, trained), review_intent=edited)).status == "paused"
     assert read_worked_seconds(made) < 2.0
+    shown = made.intent.read()
+    assert shown is not None
+    assert shown.final  # what a user has accepted, nobody rewrites
 
 
 def test_a_fault_of_ours_is_an_error_with_its_trace_kept_and_raised(

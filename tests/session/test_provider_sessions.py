@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from model_servers import Answer, Failure, ProviderName, Reply
 from model_wire import TOKENS_IN, TOKENS_OUT, Received
-from played_by_builtin import REWORDED, played_by_builtin
+from played_by_builtin import REWORDED, played_by_builtin, too_easy_at_first
 from provided_session import ProvidedSessions, events, provided_sessions, roles
 
 from p2p.contracts import SessionResult
@@ -99,6 +99,28 @@ def test_every_provider_brings_a_session_to_its_first_verdict(
     assert [i[:2] for i in found["iterations"]] == [i[:2] for i in by_builtin["iterations"][:1]]
     assert result.model_calls == len(server.requests) == len(exchanges(session))
     assert provided.files_with_the_key() == []
+
+
+def test_criteria_that_take_no_skill_are_rewritten_once(
+    provided: ProvidedSessions, by_builtin: dict[str, Any]
+) -> None:
+    server = provided.serve("anthropic", too_easy_at_first)
+    session = provided.new("session_e", server.model("anthropic"), max_iterations=1)
+    result = provided.run(session)
+    found = outcome(session, result)
+    assert found["criteria"] == by_builtin["criteria"]
+    assert found["iterations"][0][:2] == by_builtin["iterations"][0][:2]
+    assert result.model_calls == len(server.requests) == len(exchanges(session))
+    asked = [received.block for received in server.requests]
+    [first, second] = [request for role, request in asked if role == "intent_elicitor"]
+    assert "rejected" not in first
+    assert {c["threshold"] for c in second["rejected"]["criteria"]} == {1e-3, 1e6}
+    assert second["rejected"]["measured"][0].startswith("zero actions, episode 1: keeps_the_pole")
+    [fix] = [request for role, request in asked if role == "fix"]
+    assert "give it unchanged" in fix["problems"][-1]
+    told = "criteria rewritten: zero actions and random actions met the first ones."
+    assert told in session.report_path.read_text()
+    assert session.validate() == []
 
 
 def sees(score: float) -> Callable[[Received], Reply]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from model_servers import Failure, ModelServer, Reply, Slow
 from model_wire import Received
+from played_by_builtin import too_easy_at_first
 from processes import command_line, descendants, is_there, kill_process, wait_until
 from session_process import ENDLESS, TINY, TWO_ROUNDS, Sessions, kill_all, run_here, status
 
@@ -194,6 +195,44 @@ def test_a_request_in_flight_at_a_kill_is_counted(sessions: Sessions) -> None:
     assert "1 without an answer, which may have cost up to $" in record.report_path.read_text()
     started = [e.data for e in read_events(record.events_path) if e.event == "session.started"]
     assert started == [{"resumed": False}, {"resumed": True}]
+
+
+def test_killed_while_criteria_are_rewritten_it_gets_them_once(sessions: Sessions) -> None:
+    asked = threading.Event()
+
+    def hold(received: Received) -> Reply:
+        if "rejected" in received.block[1] and not asked.is_set():
+            asked.set()
+            return Slow(60, Failure(500))
+        return too_easy_at_first(received)
+
+    record = sessions.record("session_w")
+    with ModelServer(hold) as server:
+        sessions.env = {**server.environment("anthropic"), "P2P_VLM_MODEL": ""}
+        short = {"max_iterations": 1, "review_reward": False, "review_judge": False}
+        loop = {**TWO_ROUNDS, **short, "model": server.model("anthropic")}
+        process = sessions.new("session_w", loop)
+        assert asked.wait(240), process.communicate()
+        kill_all(process)  # while it waits for the answer
+        first = record.intent.read()
+        process = sessions.resume("session_w")
+        wait_until(lambda: process.poll() is not None or record.intent.read() != first)
+        kill_all(process)  # as soon as it has the answer
+        process = sessions.resume("session_w")
+        _, err = process.communicate(timeout=240)
+    assert process.returncode == EXIT_CODES["max_iterations"], err
+    elicited = [
+        received.block[1] for received in server.requests if received.block[0] == "intent_elicitor"
+    ]
+    assert ["rejected" in request for request in elicited] == [False, True, True]
+    assert elicited[1] == elicited[2]  # the one that was never answered
+    last = record.intent.read()
+    assert first is not None
+    assert last is not None
+    assert (first.final, last.final) == (False, True)
+    assert {c.id for c in first.criteria} == {c.id for c in last.criteria}
+    assert first.criteria != last.criteria
+    assert record.validate() == []
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from p2p.agents.requests import (
     EnvironmentChoices,
     IntentProposal,
     IntentRequest,
+    RejectedCriteria,
 )
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, Intent, SessionConfig, describe_errors
@@ -53,12 +54,13 @@ def elicit(
     *,
     usual: Sequence[Criterion] = (),
     pictures: bool = False,
+    rejected: RejectedCriteria | None = None,
 ) -> Intent:
     """Return what the prompt means in this environment, as 5 to 30 criteria.
 
     `usual`: what goes without saying for this robot; it is added to what a model proposes, but for
     what that leaves out with a reason. `pictures`: whether a judge will look, so that a criterion
-    may be left to it.
+    may be left to it. `rejected`: why an earlier answer will not do; this one is final.
 
     Raises:
         NotUnderstood: the prompt asks for nothing that can be done in this environment.
@@ -70,6 +72,7 @@ def elicit(
         env_id=env_id,
         pictures=pictures,
         usual={each.id: _describe_criterion(each) for each in usual},
+        rejected=rejected,
     )
     facts = [body_facts(get_env_spec(env_id))]
     if client.model != BUILTIN:  # which reads the request alone
@@ -101,6 +104,7 @@ def elicit(
         idle=proposal.idle.strip(),
         training=proposal.training,
         author=answer.model,
+        final=answer.model == BUILTIN or rejected is not None or bool(proposal.idle.strip()),
     )
 
 
@@ -219,13 +223,14 @@ def parse_criteria(text: str) -> tuple[Criterion, ...]:
 
 
 def with_criteria(intent: Intent, criteria: Sequence[Criterion]) -> Intent:
-    """The intent with a person's criteria in place of the proposed ones."""
+    """The intent with a person's criteria in place of the proposed ones; they are final."""
     if tuple(criteria) == intent.criteria:
-        return intent
+        return intent.model_copy(update={"final": True})
     changed = intent.model_dump() | {
         "criteria": [criterion.model_dump() for criterion in criteria],
         "unused_words": (),  # whoever writes the criteria says what the prompt means
         "author": "user",
+        "final": True,
     }
     return Intent.model_validate(changed)
 

@@ -16,7 +16,7 @@ from p2p.agents.authoring import CheckOutcome, CodeAuthor
 from p2p.agents.builtin.judge import measurable
 from p2p.agents.builtin.judge import write_judge as write_by_rule
 from p2p.agents.judge_code import SUMMARY_KEYS, episode_summary, run_judge, trajectory_columns
-from p2p.agents.requests import JudgeRequest
+from p2p.agents.requests import CriteriaTooEasy, JudgeRequest, RejectedCriteria
 from p2p.agents.screening import find_easy
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Criterion, Intent, JudgeOpinion
@@ -33,6 +33,8 @@ EPISODES = 2
 """Of zero and of random actions each; and the first step of one of them."""
 SEED = evaluation_seed(4001)
 
+_TOO_EASY = "the judge does not measure what was asked, or the criteria ask too little"
+_AS_WRITTEN = "if it measures them as they are written, give it unchanged: they are then rewritten"
 BY_RULE = "\n\n# --- measured by rule, and not by the author above ---\n"
 _TOGETHER = """
 def _by_rule():
@@ -79,7 +81,8 @@ def write_judge(
     With `amendments`, `code` is the judge that they amend. A model is asked for those criteria only
     that no rule measures to the letter, or whose id is in an amendment.
 
-    Raises InferenceError, and SandboxUnavailable where there is no sandbox.
+    Raises InferenceError, SandboxUnavailable where there is no sandbox, and CriteriaTooEasy where
+    the criteria are at fault and not final.
     """
     rules, by_rule = "", frozenset[str]()
     if client.model != BUILTIN:
@@ -93,12 +96,16 @@ def write_judge(
         )
         rules = write_by_rule(request).code if ours else ""
     asked = tuple(each for each in intent.measured if each.id not in by_rule)
-    if not asked:
-        return AuthoredCode(code=rules, author=BUILTIN, valid=True)
+    ruled = AuthoredCode(code=rules, author=BUILTIN, valid=True)
+    if not asked and intent.final:
+        return ruled
     judge = JudgeAuthor(client, intent.model_copy(update={"criteria": asked}), config)
     judge.amended, judge.amendments = code.partition(BY_RULE)[0], amendments
     judge.rules, judge.measured = rules, intent.measured
     with _trial(config) as judge.trial:
+        if not asked:
+            judge.check("")
+            return ruled
         authored = judge.write(review=review)
     if not authored.valid:
         return authored
@@ -107,8 +114,8 @@ def write_judge(
 
 def with_rules(code: str, rules: str) -> str:
     """The judge of an author, with the criteria that another one measures."""
-    if not rules:
-        return code
+    if not (code and rules):
+        return code or rules
     return code + BY_RULE + _TOGETHER.format(rules=indent(rules, "    "))
 
 
@@ -126,6 +133,8 @@ class JudgeAuthor(CodeAuthor):
     """The judge by rule of the criteria that this one is not asked for."""
     measured: tuple[Criterion, ...]
     """All criteria: a task is met without skill only where each of its parts is."""
+    rejected: RejectedCriteria | None = None
+    """What the author has been told of: if its next judge measures the same, that is no mistake."""
 
     def request(self) -> JudgeRequest:
         return JudgeRequest(
@@ -175,10 +184,22 @@ class JudgeAuthor(CodeAuthor):
             idle_meets=bool(self.intent.idle) or self.intent.author in (BUILTIN, "user"),
         )
         asked = {criterion.id for criterion in self.intent.criteria}
-        scores = (_scores(opinion, asked) for opinion in opinions)
-        lines = (f"{name}: {text}" for name, text in zip(self.trial, scores, strict=True))
-        measured = "\n".join((*lines, *easy.notes))
-        return CheckOutcome(tuple(problems) or easy.problems, measured)
+
+        def lines(ids: Collection[str]) -> tuple[str, ...]:
+            scores = (_scores(opinion, ids) for opinion in opinions)
+            return tuple(f"{name}: {text}" for name, text in zip(self.trial, scores, strict=True))
+
+        if easy.met_by and not problems:
+            ids = [criterion.id for criterion in easy.task]
+            measured = lines(ids)
+            now = RejectedCriteria(met_by=easy.met_by, criteria=easy.task, measured=measured)
+            too_easy = CriteriaTooEasy(now)
+            if not self.intent.final and (now == self.rejected or asked.isdisjoint(ids)):
+                raise too_easy
+            self.rejected = now
+            problems = [f"{too_easy} ({', '.join(ids)}): {_TOO_EASY}"]
+            problems += [] if self.intent.final else [_AS_WRITTEN]
+        return CheckOutcome(tuple(problems), "\n".join((*lines(asked), *easy.notes)))
 
 
 @contextmanager

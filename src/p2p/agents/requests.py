@@ -40,6 +40,23 @@ class EnvironmentChoice(Record):
     """None: none of them can."""
 
 
+class RejectedCriteria(Record):
+    """The hard `task` criteria of an answer, all of which zero or random actions meet."""
+
+    met_by: str
+    criteria: tuple[Criterion, ...]
+    measured: tuple[str, ...]
+    """What such actions gave, a line for each episode."""
+
+
+class CriteriaTooEasy(Exception):
+    """A judge that measures the criteria as they are written finds that they take no skill."""
+
+    def __init__(self, rejected: RejectedCriteria) -> None:
+        super().__init__(f"{rejected.met_by} meet every hard task criterion")
+        self.rejected = rejected
+
+
 class IntentRequest(Record):
     """Role `intent_elicitor`: what would one measure?"""
 
@@ -49,6 +66,8 @@ class IntentRequest(Record):
     """Whether a judge that looks at pictures will score the episodes, too."""
     usual: dict[str, str] = Field(default_factory=dict)
     """What goes without saying for this robot, by its model: id to title, measure and bound."""
+    rejected: RejectedCriteria | None = None
+    """Of an earlier answer; this one replaces it."""
 
 
 class IntentProposal(Record):

@@ -429,8 +429,10 @@ def _mean_scores(opinions: Sequence[JudgeOpinion]) -> dict[str, float]:
 class EasyCriteria(NamedTuple):
     """What of a task is met without any skill."""
 
-    problems: tuple[str, ...]
-    """Why the judge cannot be used."""
+    task: tuple[Criterion, ...]
+    """The hard task criteria that code judges."""
+    met_by: str
+    """The actions that meet all of them, and should not; empty: none."""
     notes: tuple[str, ...]
     """What a reviewer must know."""
 
@@ -443,25 +445,23 @@ def find_easy(
 ) -> EasyCriteria:
     """The hard task criteria that zero and random actions meet, by the opinions of each.
 
-    Either meeting all of them is a problem, unless each bounds something from above: a task of
-    doing little. `idle_meets`: doing nothing may meet the task, as where it is to keep still.
+    Neither may meet all of them, unless each bounds something from above: a task of doing little.
+    `idle_meets`: doing nothing may meet the task, as where it is to keep still.
     """
     task = [c for c in criteria if c.hard and c.category == "task" and not c.visual]
-    problems, notes = [], []
+    met_by, notes = [], []
     for name, each in opinions.items():
         scores = _mean_scores(each)
         met = [c for c in task if scores.get(c.id, 0.0) >= EASY]
         notes += [f"{name} score {format_score(scores[c.id])} on {c.id} ({c.target})" for c in met]
         if len(met) < len(task) or all(map(_bounds_from_above, task)):
             continue
-        text = f"{name} meet every hard task criterion ({', '.join(c.id for c in task)})"
         if idle_meets and name == "zero actions":
+            text = f"{name} meet every hard task criterion ({', '.join(c.id for c in task)})"
             notes.append(f"{text}: right only where the task is to keep still")
         else:
-            problems.append(
-                f"{text}: the judge does not measure what was asked, or the criteria ask too little"
-            )
-    return EasyCriteria(tuple(problems), tuple(notes))
+            met_by.append(name)
+    return EasyCriteria(tuple(task), " and ".join(met_by), tuple(notes))
 
 
 def _bounds_from_above(criterion: Criterion) -> bool:

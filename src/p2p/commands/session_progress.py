@@ -156,7 +156,8 @@ class SessionProgress(LiveView):
             soft = sum(not c.hard for c in now.intent.criteria)
             count = f"{len(now.intent.criteria)} criteria{f' ({soft} soft)' if soft else ''}"
             lines = intent_lines(now.intent)
-            self.line("intent", f"[green]✓[/] {count}; the task: {targets}", *lines)
+            key = f"intent, final: {now.intent.final}"
+            self.line(key, f"[green]✓[/] {count}; the task: {targets}", *lines)
         if now.phase in ("intent", "authoring"):
             self._print_progress(now)
         if now.judge is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from p2p.agents.requests import EnvironmentChoice
+    from p2p.agents.requests import EnvironmentChoice, RejectedCriteria
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import AuthoredCode, Intent, JudgmentResult, Revision, SessionAnalysis
     from p2p.inference.llm_client import LLMClient
@@ -98,7 +98,7 @@ class SessionAgents:
 
         return choose_environment(self.client, prompt)
 
-    def elicit(self, prompt: str, env_id: str) -> Intent:
+    def elicit(self, prompt: str, env_id: str, rejected: RejectedCriteria | None = None) -> Intent:
         from p2p.agents.builtin.implied import implied_criteria
         from p2p.agents.intent_elicitor import elicit
         from p2p.inference.providers import BUILTIN
@@ -110,6 +110,7 @@ class SessionAgents:
             env_id,
             usual=() if builtin else implied_criteria(env_id, prompt),
             pictures=bool(self.loop.vlm_model),
+            rejected=rejected,
         )
 
     def default_training(self, prompt: str, env_id: str) -> dict[str, Any]:

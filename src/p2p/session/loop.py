@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from p2p.agents.requests import CriteriaTooEasy
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, last_event, use_log
 from p2p.files import hold_lock
@@ -21,9 +22,15 @@ from p2p.inference.question import NotUnderstood
 from p2p.records.formatting import count
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL, STATUS
-from p2p.session.context import SessionContext, load_or_run
+from p2p.session.context import SessionContext, accept_criteria, load_or_run
 from p2p.session.iteration_runner import IterationRunner, apply_user_score
-from p2p.session.phases import author, begin_iteration, choose_environment, propose_intent
+from p2p.session.phases import (
+    author,
+    begin_iteration,
+    choose_environment,
+    propose_intent,
+    rewrite_criteria,
+)
 from p2p.session.plan import forget_states
 from p2p.session.publishing import best_iteration, deliver, publish
 from p2p.session.steering import take_feedback
@@ -87,11 +94,12 @@ def run_loop(
         review = context.review_intent
 
         def review_untimed(intent: Intent) -> Intent:
-            """Do not count the time that a user takes to look at the criteria."""
+            """Do not count the time that a user takes to look at the criteria, which then stand."""
             with clock.pause():
-                return review(intent)
+                return review(intent).model_copy(update={"final": True})
 
-        context = replace(context, review_intent=review_untimed)
+        if review is not accept_criteria:
+            context = replace(context, review_intent=review_untimed)
         with heartbeat(session, context.switch, clock):
             try:
                 emit("session.started", resumed=last_event(session.events_path) is not None)
@@ -170,7 +178,11 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
     number, untrained = 1, 0
     while True:
         state = begin_iteration(context, number)
-        reward, judge = author(context, state)
+        try:
+            reward, judge = author(context, state)
+        except CriteriaTooEasy as error:
+            rewrite_criteria(context, state, error.rejected)
+            return _phases(context, clock, forgiven)
         judge = _require_judge(context, judge)
         context.switch.check()
         if reward.valid:

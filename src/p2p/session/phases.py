@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from p2p.agents.intent_elicitor import with_criteria, with_visual_criteria
+from p2p.agents.requests import CriteriaTooEasy, RejectedCriteria
 from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
 from p2p.event_log import span
 from p2p.files import read_text, write_text
+from p2p.inference.question import BadReply, NotUnderstood
 from p2p.records.loop_files import RewardCandidates
 from p2p.session.context import IterationState, SessionContext, load_or_run
 from p2p.session.plan import plan_iteration
@@ -80,6 +82,30 @@ def propose_intent(context: SessionContext) -> Intent:
     return load_or_run(context.session.intent, produce, event="intent")
 
 
+def rewrite_criteria(
+    context: SessionContext, state: IterationState, rejected: RejectedCriteria
+) -> None:
+    """Ask once for other criteria, and drop what was written for those that take no skill.
+
+    They are saved last: a session that is killed before finds its answers in llm/, and gets here
+    again. Where no usable ones come, the first ones stay.
+    """
+    config, record = context.config, state.record
+    with span("intent", met_by=rejected.met_by):
+        try:
+            intent = context.agents.elicit(config.prompt, config.env_id, rejected)
+            intent = with_visual_criteria(intent, context.loop.visual_criteria)
+        except (BadReply, NotUnderstood):
+            intent = state.intent
+        what = f"criteria rewritten: {rejected.met_by} met the first ones"
+        if intent.criteria == state.intent.criteria:
+            what = f"criteria kept, though {rejected.met_by} meet them"
+        final = {"final": True, "note": f"{what}. {intent.note}".strip()}
+        for file in (record.plan, record.candidates, record.reward):
+            file.path.unlink(missing_ok=True)
+        context.session.intent.save(intent.model_copy(update=final))
+
+
 def begin_iteration(context: SessionContext, number: int) -> IterationState:
     """Read what an iteration begins with, and plan it where it is not planned yet."""
     session, record = context.session, context.session.iteration(number)
@@ -119,6 +145,7 @@ def author(
     """The reward and the judge of an iteration, written side by side where both are missing.
 
     Both end before an error of one is raised, so that answers that are paid for reach the disk.
+    Raises CriteriaTooEasy where nothing written for these criteria is of use.
     """
     session = context.session
     judging = _start_thread("judge", lambda: _write_judge(context, state, state.number))
@@ -128,7 +155,10 @@ def author(
         while not judging.done():
             context.switch.check()
             wait([judging], 0.2)
-        judge = None if judging.exception() else judging.result()
+        error = judging.exception()
+        if isinstance(error, CriteriaTooEasy):
+            raise error
+        judge = None if error else judging.result()
         return judge.code if judge and judge.valid else None
 
     rewarding = _start_thread("reward", lambda: _write_reward(context, state, judge_code))
@@ -230,6 +260,8 @@ def _write_judge(
     intent, config = state.intent, state.plan.train
     if not context.loop.use_code_judge or not intent.measured:
         return None
+    if state.number > 1 or state.record.runs():  # criteria that were trained for stand
+        intent = intent.model_copy(update={"final": True})
     since = state.judge_since(number)
 
     def produce() -> AuthoredCode:
