@@ -731,7 +731,7 @@ def test_lying_costs_what_the_task_pays_and_has_failed(env_id: str) -> None:
     env.close()
 
 
-def test_only_speed_pays_without_end_and_standing_on_all_feet_no_more_than_walking() -> None:
+def test_speed_alone_pays_without_end() -> None:
     terms = terms_for("run forward as fast as you can", "Ant-v5")
     assert terms["forward_speed"].cap == ALL_OUT
     assert terms["least_stance"].cap == 1.0

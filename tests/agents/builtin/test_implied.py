@@ -92,6 +92,20 @@ def test_effort_that_nobody_asked_for_is_soft_with_a_reason() -> None:
     assert effort.soft_reason
 
 
+@pytest.mark.parametrize(
+    ("prompt", "hard"),
+    [
+        ("stand still", False),
+        ("stand upright and stay where you are", False),
+        ("run forward", True),
+        ("run forward, then stop and stand still", True),
+    ],
+)
+def test_joints_may_rest_at_their_stops_while_it_keeps_still(prompt: str, hard: bool) -> None:
+    asked = hard_criteria(prompt, "Ant-v5")
+    assert ("Does not live off its joint stops" in asked) == hard
+
+
 def test_models_are_given_the_same_criteria_as_builtin_adds() -> None:
     given = implied_criteria("Ant-v5", "walk forward")
     added = write_criteria(IntentRequest(prompt="walk forward", env_id="Ant-v5")).criteria

@@ -348,7 +348,7 @@ ASKED_FOR: Mapping[str, str] = {
     "tilted": _OVER,
     "parts": f"{_LOW}|{_OVER}|knee|hand|elbow|front leg",
     "trembling": r"shak|trembl|vibrat|shiver|jitter|twitch",
-    "stops": r"stop|limit|stretch|fold|tuck|far as",
+    "stops": r"stop|limit|stretch|fold|tuck|far as|still|stand|stay|crouch",
     "sided": r"one leg|one foot|(left|right) (leg|foot|side|arm|hand|front|hind|rear)|limp|wave|"
     r"raise|lift|stand|still|balance|spin|turn",
 }
