@@ -14,7 +14,8 @@ from model_wire import TOKENS_IN, TOKENS_OUT, Received
 from played_by_builtin import REWORDED, played_by_builtin, too_easy_at_first
 from provided_session import ProvidedSessions, events, provided_sessions, roles
 
-from p2p.contracts import SessionResult
+from p2p.contracts import Intent, SessionResult
+from p2p.records.folder import ModelFile
 from p2p.records.iteration_record import SessionRecord
 from p2p.settings import get_settings
 
@@ -106,7 +107,17 @@ def test_criteria_that_take_no_skill_are_rewritten_once(
 ) -> None:
     server = provided.serve("anthropic", too_easy_at_first)
     session = provided.new("session_e", server.model("anthropic"), max_iterations=1)
-    result = provided.run(session)
+    save = ModelFile.save
+
+    def stop_before_the_last(file: ModelFile[Any], value: Any) -> None:
+        if isinstance(value, Intent) and value.final:
+            raise KeyboardInterrupt
+        save(file, value)
+
+    with provided.monkeypatch.context() as patch:  # the criteria are paid for and not yet saved
+        patch.setattr(ModelFile, "save", stop_before_the_last)
+        assert provided.run(session).status == "cancelled"
+    result = provided.run(session, resume=True)
     found = outcome(session, result)
     assert found["criteria"] == by_builtin["criteria"]
     assert found["iterations"][0][:2] == by_builtin["iterations"][0][:2]

@@ -182,7 +182,8 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
             reward, judge = author(context, state)
         except CriteriaTooEasy as error:
             rewrite_criteria(context, state, error.rejected)
-            return _phases(context, clock, forgiven)
+            take_feedback(context, 0)
+            continue
         judge = _require_judge(context, judge)
         context.switch.check()
         if reward.valid:
