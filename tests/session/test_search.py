@@ -342,6 +342,20 @@ def test_the_best_at_each_rung_goes_on_and_the_others_end(tmp_path: Path) -> Non
     assert ends["c1_seed_1"] == ("cancelled", "another candidate was better: 0.35")
 
 
+def test_weights_are_not_changed_where_one_update_is_all_of_the_training(tmp_path: Path) -> None:
+    scores = {"c1": 0.3, "c2": 0.1, "c3": 0.4}
+    search = a_search(tmp_path, {name: (score,) * 4 for name, score in scores.items()})
+    for name, score in scores.items():
+        run = IterationRecord(search.record.path / f"{name}_seed_1")
+        (run.checkpoints_dir / "step_400").mkdir(parents=True)
+        (run.checkpoints_dir / "step_400" / "policy.safetensors").touch()
+        save_model(run.streaming_dir / "400.json", judged(score, 400))
+    search.run()
+    record = search.record.search.read()
+    assert record is not None
+    assert (record.winner, record.offspring) == ("c3", ())
+
+
 def test_where_the_first_meets_all_criteria_nothing_else_is_trained(tmp_path: Path) -> None:
     search = a_search(tmp_path, {"c1": (0.9,), "c2": (), "c3": ()})
     reward, aggregation = search.run()

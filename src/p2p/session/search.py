@@ -221,6 +221,8 @@ class CandidateSearch:
         judgment = self._judge_recorded(leader, step)
         if config.algorithm != "ppo" or judgment is None:
             return []  # what SAC keeps to learn from was paid for by the old weights
+        if (_last_checkpoint(self._first_run(leader)) or 0) >= config.total_timesteps:
+            return []  # a short training is over at the first rung
         digests = {reward_digest(each.reward.code) for each in candidates.values()}
         terms = tuple(self._first_run(leader).read_reward_spec().terms)
         mutations: list[RewardCandidate] = []
