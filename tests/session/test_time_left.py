@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.contracts import AuthoredCode, TrainScalars, utc_now
+from p2p.contracts import AuthoredCode, TrainScalars
 from p2p.event_log import EventLog
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
@@ -51,11 +51,11 @@ def test_before_a_training_has_shown_its_rate_nothing_is_promised(tmp_path: Path
 def test_in_the_first_iteration_all_are_taken_to_be_like_it(tmp_path: Path) -> None:
     folder, log = session(tmp_path)
     took(log, "reward", 1, 10)
-    log.emit("train.start", iteration=1)
+    began = log.emit("train.start", iteration=1).timestamp
     train(folder, 1, 40_000)
     training = 400 + 600  # began 400 s ago, 60,000 steps are left
     other = 2 * 10 + training / 4
-    most = session_left(folder.view(), utc_now() + timedelta(seconds=400))
+    most = session_left(folder.view(), began + timedelta(seconds=400))
     assert most == pytest.approx(MARGIN * (600 + other - 10 + 2 * (training + other)), abs=1)
 
 
@@ -64,10 +64,9 @@ def test_later_the_longest_iteration_so_far_is_the_measure(tmp_path: Path) -> No
     for phase, seconds in (("reward", 10), ("train", 500), ("judge", 20), ("revise", 5)):
         took(log, phase, 1, seconds)
     took(log, "reward", 2, 8)
-    log.emit("train.start", iteration=2)
+    now = log.emit("train.start", iteration=2).timestamp + timedelta(seconds=100)
     train(folder, 1, 100_000)
     train(folder, 2, None)
-    now = utc_now() + timedelta(seconds=100)
     assert session_left(folder.view(), now) == pytest.approx(MARGIN * (400 + 27 + 535), abs=1)
     train(folder, 2, 90_000)
     assert session_left(folder.view(), now) == pytest.approx(MARGIN * (100 + 27 + 535), abs=1)
