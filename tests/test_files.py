@@ -138,9 +138,8 @@ def test_a_killed_holder_frees_the_lock(tmp_path):
             pass
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
-    start = time.monotonic()
-    with files.hold_lock(lock, patience_s=5):
-        assert time.monotonic() - start < 5
+    with files.hold_lock(lock):
+        pass
 
 
 # --- JSON lines ------------------------------------------------------------------------------

@@ -132,4 +132,4 @@ sys.stdin.read()
     parent.communicate()
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(pid).wait(timeout=10)
+            psutil.Process(pid).wait(timeout=60)

@@ -162,7 +162,7 @@ sys.stdin.read()
     parent.send_signal(signal.SIGKILL)
     parent.communicate()
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(sandboxed).wait(timeout=10)
+        psutil.Process(sandboxed).wait(timeout=60)
 
 
 def test_what_the_parent_keeps_for_it_counts_as_its_disk_space(sandbox: Runner) -> None:

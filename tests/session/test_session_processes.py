@@ -263,7 +263,7 @@ def test_a_signal_or_a_cancel_in_the_status_file_ends_it_and_leaves_no_process(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "cancelled" in err
-    wait_until(lambda: not any(map(is_there, family)), 10)
+    wait_until(lambda: not any(map(is_there, family)))
     assert status(record) == "cancelled"
     assert status(record.iteration(1).runs()[0]) == "cancelled"  # type: ignore[arg-type]
     result = record.result.read()
@@ -276,7 +276,7 @@ def test_a_signal_or_a_cancel_in_the_status_file_ends_it_and_leaves_no_process(
     again.communicate(timeout=60)
     assert again.returncode == 130
     assert status(record) == "cancelled"
-    wait_until(lambda: not any(map(is_there, family)), 10)
+    wait_until(lambda: not any(map(is_there, family)))
 
 
 def test_a_second_signal_ends_everything_at_once(sessions: Sessions) -> None:
@@ -287,9 +287,9 @@ def test_a_second_signal_ends_everything_at_once(sessions: Sessions) -> None:
     time.sleep(1.0)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert process.returncode == 137
-    wait_until(lambda: not any(map(is_there, family)), 10)
+    wait_until(lambda: not any(map(is_there, family)))
 
 
 @pytest.mark.slow

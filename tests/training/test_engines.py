@@ -784,7 +784,7 @@ def test_a_cancelled_run_on_mjlab_stops_leaves_no_process_and_resumes(tmp_path, 
         threading.Thread(target=cancel_soon, daemon=True).start()
     with pytest.raises(TrainingCancelled):
         run_training(config, REWARD, record, options=RunOptions(videos=False), on_message=heard)
-    assert time.monotonic() - began[0] < 15
+    assert time.monotonic() - began[0] < 60
     assert processes
     wait_until(lambda: not any(process.is_running() for process in processes))
     assert record.derive_status() == "cancelled"
