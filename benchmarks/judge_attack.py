@@ -395,7 +395,8 @@ def report(rows: Sequence[Row]) -> str:
         f"{len(stale)} rows on {episodes} episodes were judged by earlier criteria than those that "
         "their prompts get now, or by ones that were not recorded; their policies are not kept. "
         "Since then walking on more than two feet has to use every foot, and sinking begins at "
-        "0.65 of the height and not at 0.6: a pass has more to meet."
+        "0.65 of the height and not at 0.6: a pass has more to meet. But one that keeps still may "
+        "rest on its joint stops."
     )
     header = [
         "robot", "prompt", "paid for", "seed", "steps", "episodes", "passed", "score", "measured",
