@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -102,10 +103,10 @@ def test_a_waiter_gets_its_turn_beside_one_who_takes_the_lock_again_at_once(tmp_
     busy = threading.Thread(target=take)
     busy.start()
     try:
-        for _ in range(20):
+        for patience_s in (*[files.LOCK_PATIENCE_S] * 20, math.inf):
             taken.clear()
             assert taken.wait(60)
-            with files.hold_lock(lock):
+            with files.hold_lock(lock, patience_s=patience_s):
                 pass
     finally:
         done.set()

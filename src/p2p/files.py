@@ -218,7 +218,7 @@ def _hold_after_others(descriptor: int, path: Path, patience_s: float) -> Iterat
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
     try:
-        if not locked.wait(patience_s):
+        if not locked.wait(min(patience_s, threading.TIMEOUT_MAX)):
             raise TimeoutError(f"{path} stayed locked for {patience_s:g} s")
         yield
     finally:
