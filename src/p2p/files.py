@@ -184,47 +184,35 @@ def hold_lock(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[No
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _open(path, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with _hold_after_others(descriptor, path, patience_s):
-            yield
-        return
-    except BaseException:
-        os.close(descriptor)
-        raise
-    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _wait_for_lock(descriptor, path, patience_s)
         yield
     finally:
         os.close(descriptor)
 
 
-@contextmanager
-def _hold_after_others(descriptor: int, path: Path, patience_s: float) -> Iterator[None]:
-    """Wait for a lock in the kernel's queue, hold it, close the descriptor.
+def _wait_for_lock(descriptor: int, path: Path, patience_s: float) -> None:
+    """Wait in the kernel's queue until the descriptor has the lock; raises TimeoutError.
 
     The kernel's wait has no deadline, so a thread waits. Who asks again and again finds the lock
     taken each time, where its holder takes it anew as soon as it is free.
     """
-    locked, done = threading.Event(), threading.Event()
+    locked = threading.Event()
+    # A copy has the same lock: closed, it leaves it to the descriptor, or frees it if that is gone.
+    copy = os.dup(descriptor)
 
-    def hold() -> None:
+    def lock_copy() -> None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            locked.set()
-            done.wait()
+            fcntl.flock(copy, fcntl.LOCK_EX)
         finally:
-            os.close(descriptor)
+            os.close(copy)
+        locked.set()
 
-    holder = threading.Thread(target=hold, daemon=True)
-    holder.start()
-    try:
-        if not locked.wait(min(patience_s, threading.TIMEOUT_MAX)):
-            raise TimeoutError(f"{path} stayed locked for {patience_s:g} s")
-        yield
-    finally:
-        done.set()
-        if locked.is_set():
-            holder.join()
+    threading.Thread(target=lock_copy, daemon=True).start()
+    if not locked.wait(min(patience_s, threading.TIMEOUT_MAX)):
+        raise TimeoutError(f"{path} stayed locked for {patience_s:g} s")
 
 
 @contextmanager
