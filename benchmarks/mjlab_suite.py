@@ -1,6 +1,7 @@
 """The suite `mjlab` with the built-in author on one GPU: verdicts against ground truth.
 
 python benchmarks/mjlab_suite.py --minutes M --write [--jobs N] [--folder FOLDER] [--rows FILE...]
+    [--mps FOLDER]
 
 Each prompt of the suite is a session (`p2p run --model builtin --iterations 1 --no-videos`).
 Several of them share the GPU, in the order of the suite: worst first. No session starts when there
@@ -99,7 +100,12 @@ class Suite:
                 raise
 
     def settings(self) -> Row:
-        return {"num_envs": self.options.envs, "steps": self.steps, "jobs": self.options.jobs}
+        return {
+            "num_envs": self.options.envs,
+            "steps": self.steps,
+            "jobs": self.options.jobs,
+            "mps": self.options.mps is not None,
+        }
 
     @property
     def steps(self) -> dict[str, int]:
@@ -141,13 +147,16 @@ class Suite:
             sys.executable, "-m", "p2p.cli", "run", case.instruction, "--env", case.env_id,
             "--model", "builtin", "--iterations", "1", "--no-videos", "--runs-dir", str(home),
             "--steps", str(self.steps[case.env_id]), "--set", f"num_envs={self.options.envs}",
-            "--set", "num_evals=2", "--seeds", "1", "--json",
+            "--set", "num_evals=3", "--seeds", "1", "--json",
             # A session's training takes all cores otherwise, and the others wait for it.
             "--cores-per-run", str(max(1, detect_machine().cores // self.options.jobs)),
             *self.options.extra,
         ]  # fmt: skip
         env = {**os.environ, **ONE_THREAD}
         env.pop("CUDA_VISIBLE_DEVICES")
+        if self.options.mps:
+            command += ["--unsafe-local", "--unsafe-local"]
+            env["CUDA_MPS_PIPE_DIRECTORY"] = str(self.options.mps)
         with (home / "log").open("w") as log:
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=env, start_new_session=True
@@ -298,6 +307,7 @@ def report(rows: list[Row], about: list[Row]) -> str:
             f"{n / 1e6:g} M steps for {env_id.rpartition('-')[2]}"
             for env_id, n in each["settings"]["steps"].items()
         )
+        + ("; outside the sandbox, so that CUDA's MPS shares the GPU out" * each["settings"]["mps"])
         for each in about
     ]
     parts = []
@@ -349,6 +359,9 @@ def main() -> None:
     parser.add_argument("--envs", type=int, default=ENVS)
     parser.add_argument("--steps", type=int, help="of every training, instead of the robot's own")
     parser.add_argument("--cases", type=int, nargs="+", help="rows of the suite, from 0")
+    parser.add_argument(
+        "--mps", type=Path, help="pipe folder of CUDA's MPS: share the GPU there, unsandboxed"
+    )
     parser.add_argument("--folder", type=Path, default=Path("outputs/mjlab_suite"))
     parser.add_argument("--rows", type=Path, nargs="+", help="the first is added to")
     parser.add_argument("--write", action="store_true", help="write the table to results/")

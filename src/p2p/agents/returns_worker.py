@@ -23,7 +23,7 @@ from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.training_loop import make_environment, make_reward
 
 if TYPE_CHECKING:
-    from p2p.training.envs.batched_env import F64
+    from p2p.training.envs.batched_env import F64, BatchedEnv
     from p2p.training.scripted import ScriptedEnv
 
 
@@ -53,40 +53,43 @@ def _run_behaviours(
     }
     say({"type": "begun", "name": names[0]})
     if not is_engine(config.engine):
+        rows = len(acts) * payload["episodes"]
         try:
-            _pay(payload, config, acts, say)
+            with closing(make_environment(config, rows, payload["code"])) as env:
+                _pay(payload, config, env, acts, say)
         except RewardError:
             pass  # the next says under which behaviour
         else:
             return
-    for name, act in acts.items():
-        say({"type": "begun", "name": name})
-        try:
-            _pay(payload, config, {name: act}, say)
-        except RewardError as error:
-            text = f"{error}\n{error.traceback}".strip()[:8000]
-            say({"type": "failed", "name": name, "reason": text})
-            return
+    with closing(make_environment(config, payload["episodes"], payload["code"])) as env:
+        for name, act in acts.items():
+            say({"type": "begun", "name": name})
+            try:
+                _pay(payload, config, env, {name: act}, say)
+            except RewardError as error:
+                text = f"{error}\n{error.traceback}".strip()[:8000]
+                say({"type": "failed", "name": name, "reason": text})
+                return
 
 
 def _pay(
     payload: Mapping[str, Any],
     config: TrainConfig,
+    env: BatchedEnv,
     acts: Mapping[str, Policy | Behaviour],
     say: Callable[[dict[str, Any]], None],
 ) -> None:
     """Play so many episodes of each; one message for each, once all are played."""
     episodes, seed, code = payload["episodes"], payload["seed"], payload["code"]
-    with closing(make_environment(config, len(acts) * episodes, code)) as env:
-        reward = make_reward(config, code, env, batched=False)
-        act, seeds = side_by_side([*acts.values()], env, episodes, seed)
-        returns, lengths, terms = play_paid(
-            env,
-            act,
-            seed if len(acts) == 1 else seeds,
-            reward,
-            alive=lambda: say({"type": "alive", "reward_seconds": reward.seconds}),
-        )
+    reward = make_reward(config, code, env, batched=False)
+    act, seeds = side_by_side([*acts.values()], env, episodes, seed)
+    returns, lengths, terms = play_paid(
+        env,
+        act,
+        seed if len(acts) == 1 else seeds,
+        reward,
+        alive=lambda: say({"type": "alive", "reward_seconds": reward.seconds}),
+    )
     for k, name in enumerate(acts):
         own = slice(k * episodes, (k + 1) * episodes)
         say(

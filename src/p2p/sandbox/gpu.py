@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from p2p.sandbox.limits import is_unsafe_local
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -81,7 +83,11 @@ def _library_path() -> list[str]:
 def environment() -> dict[str, str]:
     """Its variables: which GPUs the caller may see, and no cache of its own beside the folder."""
     env = {"CUDA_CACHE_DISABLE": "1", "CUDA_MODULE_LOADING": "LAZY"}
-    names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES")
+    names: tuple[str, ...] = (
+        "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES",
+    )  # fmt: skip
+    if is_unsafe_local():  # a sandboxed process reaches no daemon
+        names = (*names, "CUDA_MPS_PIPE_DIRECTORY")
     env |= {name: os.environ[name] for name in names if name in os.environ}
     if paths := _library_path():
         env["LD_LIBRARY_PATH"] = ":".join(paths)

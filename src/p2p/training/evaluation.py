@@ -134,7 +134,12 @@ def record_behaviours(
     config: TrainConfig, acts: Sequence[Behaviour], *, episodes: int, seed: int
 ) -> list[RecordedEpisode]:
     """Return what `record_episodes` gives for each of these in turn, played side by side."""
-    if is_engine(config.engine) or is_model(config.env_id):
+    if is_engine(config.engine):
+        from p2p.training.engines.facts import play_behaviours_in_engine
+
+        rows = min(PLAYED_ROWS, episodes)
+        return play_behaviours_in_engine(config, acts, rows=rows, episodes=episodes, seed=seed)
+    if is_model(config.env_id):
         return [
             episode
             for act in acts
@@ -168,7 +173,7 @@ def play_episodes(
     if is_engine(config.engine):
         from p2p.training.engines.facts import play_in_engine
 
-        yield from play_in_engine(config, act, rows=rows, episodes=episodes, seed=seed)
+        yield from play_in_engine(config, [act], rows=rows, episodes=episodes, seed=seed)
     elif is_model(config.env_id):
         from p2p.training.model_files.playing import play_in_sandbox
 

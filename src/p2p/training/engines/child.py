@@ -101,20 +101,27 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
 
 
 def _play(
-    folder: Path, config: dict[str, Any], act: str | None, rows: int, episodes: int, seed: int
+    folder: Path,
+    config: dict[str, Any],
+    acts: list[str | None],
+    rows: int,
+    episodes: int,
+    seed: int,
 ) -> None:
-    """Leave recorded episodes of the folder's policy, or of a behaviour, in the folder."""
+    """Leave recorded episodes of behaviours, or where there is none of the folder's policy."""
     from p2p.config import TrainConfig
     from p2p.training.engines.engine_env import make_engine_env
     from p2p.training.evaluation import play_rounds
     from p2p.training.policies.policy import Policy
     from p2p.training.specs.quantities import QUANTITIES
 
-    chosen: Any = act or Policy.load(folder / "policy.safetensors")
     options = TrainConfig.model_validate(config).env_options()
     env = make_engine_env(replace(options, quantities=frozenset(QUANTITIES)), rows)
-    for i, episode in enumerate(play_rounds(env, chosen, episodes=episodes, seed=seed)):
-        episode.save(folder / f"episode_{i}.npz")
+    for k, act in enumerate(acts):
+        chosen: Any = act or Policy.load(folder / "policy.safetensors")
+        played = play_rounds(env, chosen, episodes=episodes, seed=seed)
+        for i, episode in enumerate(played, k * episodes):
+            episode.save(folder / f"episode_{i}.npz")
 
 
 def _versions() -> dict[str, str]:

@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -33,10 +34,10 @@ from p2p.training.env_spec import EnvSpec
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
 from p2p.training.model_files.facts import read_facts as read_model_facts
 from p2p.training.model_files.store import folder_of, is_model
-from p2p.training.trajectory import MAX_BYTES, RecordedEpisode
+from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from p2p.config import TrainConfig
     from p2p.sandbox import SandboxedProcess, SandboxExit
@@ -328,31 +329,30 @@ class IsaacLabBackend(EngineBackend):
 
 def play_in_engine(
     config: TrainConfig,
-    act: Policy | str,
+    acts: Sequence[Policy | str],
     *,
     rows: int,
     episodes: int,
     seed: int,
 ) -> Iterator[RecordedEpisode]:
-    """Play episodes as `play_episodes` does; a child of the engine steps."""
+    """Play so many episodes of each as `play_episodes` does; one child of the engine steps."""
     with tempfile.TemporaryDirectory(prefix="p2p-played-") as name:
         place = Path(name)
-        files: list[Path] = []
+        files = [place / f"episode_{i}.npz" for i in range(len(acts) * episodes)]
 
         def keep(folder: Path) -> None:
-            for i in range(episodes):
-                file = f"episode_{i}.npz"
-                arrays = read_arrays(folder, file, max_bytes=MAX_BYTES)
-                RecordedEpisode.from_arrays(arrays).save(place / file)
-                files.append(place / file)
+            for file in files:
+                arrays = read_arrays(folder, file.name, max_bytes=MAX_BYTES)
+                RecordedEpisode.from_arrays(arrays).save(file)
 
         def prepare(folder: Path) -> None:
-            if not isinstance(act, str):
-                act.save(folder / "policy.safetensors")
+            for act in acts:
+                if not isinstance(act, str):
+                    act.save(folder / "policy.safetensors")
 
         play: dict[str, Any] = {
             "config": config.model_dump(mode="json"),
-            "act": act if isinstance(act, str) else None,
+            "acts": [act if isinstance(act, str) else None for act in acts],
             "rows": rows,
             "episodes": episodes,
             "seed": seed,
@@ -366,3 +366,28 @@ def play_in_engine(
         )
         for file in files:
             yield RecordedEpisode.load(file)
+
+
+def play_behaviours_in_engine(
+    config: TrainConfig, acts: Sequence[str], *, rows: int, episodes: int, seed: int
+) -> list[RecordedEpisode]:
+    """Play behaviours that need no policy; later calls read what the first one kept.
+
+    They are facts of the environment, and each start of an engine takes as long as a check.
+    """
+    asked = {
+        "options": repr(config.env_options()),
+        "on_gpu": config.device != "cpu" and gpu.present(),
+        "acts": list(acts), "rows": rows, "episodes": episodes, "seed": seed,
+    }  # fmt: skip
+    digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+    folder = read_facts(config.engine, config.env_id) / "behaviours" / digest
+    paths = [folder / f"{i}.npz" for i in range(len(acts) * episodes)]
+    with files.hold_lock(folder.with_name(f".{digest}.lock"), patience_s=2 * START_SECONDS):
+        with suppress(OSError, TrajectoryFileError):
+            return [RecordedEpisode.load(path) for path in paths]
+        folder.mkdir(parents=True, exist_ok=True)
+        played = play_in_engine(config, acts, rows=rows, episodes=episodes, seed=seed)
+        for path, episode in zip(paths, played, strict=True):
+            episode.save(path)
+    return [RecordedEpisode.load(path) for path in paths]
