@@ -43,8 +43,8 @@ from p2p.resource_auto import detect_machine
 
 NAME, SUITE = "mjlab_suite", "mjlab"
 STEPS = {
-    "Mjlab-Velocity-Flat-Unitree-G1": 25_000_000,
-    "Mjlab-Velocity-Flat-Unitree-Go1": 15_000_000,
+    "Mjlab-Velocity-Flat-Unitree-G1": 20_000_000,
+    "Mjlab-Velocity-Flat-Unitree-Go1": 11_000_000,
 }
 """Of a training: fewer than a session's own 60 million, for the time there is."""
 ENVS = 4096
