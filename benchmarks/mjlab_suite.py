@@ -1,17 +1,22 @@
-"""The suite `mjlab` with the built-in author on one GPU: verdicts against ground truth.
+"""The suite `mjlab` with the built-in author: verdicts against ground truth.
 
-python benchmarks/mjlab_suite.py --minutes M --write [--jobs N] [--folder FOLDER] [--rows FILE...]
-    [--mps FOLDER]
+python benchmarks/mjlab_suite.py prepare [--cases N...] [--jobs N]
+python benchmarks/mjlab_suite.py train --minutes M [--jobs N] [--mps PIPES]
+python benchmarks/mjlab_suite.py judge [--jobs N] --write
 
-Each prompt of the suite is a session (`p2p run --model builtin --iterations 1 --no-videos`).
-Several of them share the GPU, in the order of the suite: worst first. No session starts when there
-is too little time left for it; one that runs at the end of the time is stopped and gives no row.
+Each prompt of the suite is a session (`p2p run --model builtin --iterations 1 --no-videos`), in the
+order of the suite: worst first. Only its training needs a GPU, so it is done in three stages, and
+`--folder` may be carried to another machine between them: `prepare` ends each session where its
+training begins, `train` resumes them for so many minutes, and `judge` resumes those that are
+trained, to their verdict. Called again, a stage does what it has not done.
+
 The policy that a session delivers is played for ten episodes on seeds of their own, and measured by
-plain MuJoCo (`p2p.benchmark.truth.legged`). Each prompt is a line of JSON in the first --rows file
-as soon as it is measured, and is not done again: neither what any of these files has, nor what the
-committed table has, unless --cases names it. With --write, all of these rows are
-results/mjlab_suite.md, from the first measured prompt on; --minutes 0 only writes. Exit status 1:
-a prompt failed for another reason than the time.
+plain MuJoCo (`p2p.benchmark.truth.legged`). With --write, all measured prompts are
+results/mjlab_suite.md, with the rows that it has already. Exit status 1: a session failed.
+
+Trainings that share a GPU take turns, and are together no faster than one alone. CUDA's MPS lets
+them run side by side: start `nvidia-cuda-mps-control -d` and name its pipe folder with --mps. A
+sandbox reaches no daemon, so these trainings run outside of it; the rewards are `builtin`'s.
 """
 
 from __future__ import annotations
@@ -25,11 +30,10 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import fmean, median
-from typing import Any
+from statistics import fmean
+from typing import Any, Literal
 
 import numpy as np
 from common import ONE_THREAD, RESULTS, machine, table, write
@@ -37,6 +41,7 @@ from common import ONE_THREAD, RESULTS, machine, table, write
 from p2p.benchmark.measuring import EPISODES, NotPlayable, play_policy, policy_file
 from p2p.benchmark.suite import Case, load_suite
 from p2p.benchmark.truth import TRUTHS
+from p2p.event_log import read_events
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import STATUS
 from p2p.resource_auto import detect_machine
@@ -48,49 +53,40 @@ STEPS = {
 }
 """Of a training: fewer than a session's own 60 million, for the time there is."""
 ENVS = 4096
+SETTINGS = {"num_envs": ENVS, "num_evals": 3, "num_eval_envs": 8, "num_eval_rounds": 1}
 KEPT = ("intent.json", "result.json", "iter_1/judgment.json", "iter_1/confirmation.json")
-ENDED = {0, 3, 7, 11}
-"""Exit statuses of sessions that came to a verdict, or to no reward; others are tried again."""
-CLOSING_S = 45.0
-"""To measure the ground truth of one session."""
+STAGES = ("prepare", "train", "judge")
+EVENTS = 10_000
+"""More than a session of one iteration has."""
+ENDING_S = 60.0
+"""For a session that is interrupted to end."""
 
 Row = dict[str, Any]
+Stage = Literal["", "prepare", "train", "judge"]
 
 
 # --- running --------------------------------------------------------------------------------------
 
 
 class Suite:
-    """Runs prompts until the time is over."""
+    """Brings the sessions of a suite to a stage, several at a time."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.folder: Path = options.folder
-        self.files: list[Path] = options.rows or [options.folder / "rows.jsonl"]
+        self.rows = self.folder / "rows.jsonl"
         self.failed = 0
         self.end = time.monotonic() + 60 * options.minutes
-        self.lengths: list[float] = []
         self.lock = threading.Lock()
-        self.ready: dict[str, Future[None]] = {}
 
     def run(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        numbers = self.options.cases
-        done = {row["case"] for row in committed_and(self.files)[1]} if numbers is None else set()
-        cases = [
-            case
-            for case in load_suite(SUITE)
-            if case.number not in done and (numbers is None or case.number in numbers)
-        ]
-        print(f"{len(done)} prompts are done, {len(cases)} to do, worst first", flush=True)
-        if not cases:
-            return
-        self.keep({"machine": machine_with_gpu(), "settings": self.settings()})
-        with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(self.options.jobs) as pool:
-            # One robot after the other, that of the first prompt first: the second adds its kernels
-            # to those of the first.
-            for env_id in dict.fromkeys(case.env_id for case in cases):
-                self.ready[env_id] = first.submit(prepare, env_id)
+        wanted, stage = self.options.cases, self.options.stage
+        cases = [case for case in load_suite(SUITE) if wanted is None or case.number in wanted]
+        if stage == "train":
+            settings = {"jobs": self.options.jobs, "mps": self.options.mps is not None}
+            self.keep({"machine": machine_with_gpu(), "settings": settings})
+        with ThreadPoolExecutor(self.options.jobs) as pool:
             attempts = [pool.submit(self.attempt, case) for case in cases]
             try:
                 for future in attempts:
@@ -99,86 +95,94 @@ class Suite:
                 self.end = time.monotonic()  # which stops the sessions that run
                 raise
 
-    def settings(self) -> Row:
-        return {
-            "num_envs": self.options.envs,
-            "steps": self.steps,
-            "jobs": self.options.jobs,
-            "mps": self.options.mps is not None,
-        }
-
-    @property
-    def steps(self) -> dict[str, int]:
-        given = self.options.steps
-        return STEPS if given is None else dict.fromkeys(STEPS, given)
-
     def attempt(self, case: Case) -> None:
-        """Do a prompt if there is time; what goes wrong with one is said, and ends no other."""
+        """Bring a prompt to the stage; what goes wrong with one is said, and ends no other."""
+        stage: Stage = self.options.stage
         try:
-            self.ready[case.env_id].result()
-            if self.left() < self.expected():
-                print(f"{case.number} {case.instruction}: no time left", flush=True)
-                return
-            began = time.monotonic()
-            session = self.session(case)
-            if session is None:
-                print(f"{case.number} {case.instruction}: stopped, no time left", flush=True)
-                return
-            with self.lock:
-                self.lengths.append(time.monotonic() - began)
-            self.keep(self.measure(case, session, self.lengths[-1] / 60))
+            reached = self.advance(case, stage)
+            print(f"{case.number} {case.instruction}: {reached or 'nothing'} done", flush=True)
+            if reached == stage == "judge":
+                self.keep(self.measure(case, self.session_of(case)))
         except Exception as error:  # noqa: BLE001
             self.failed += 1
             print(f"{case.number} {case.instruction}: {error!r}", flush=True)
 
-    def left(self) -> float:
-        return self.end - time.monotonic()
+    def home(self, case: Case) -> Path:
+        return self.folder / f"case{case.number}"
 
-    def expected(self) -> float:
-        with self.lock:
-            return median(self.lengths) if self.lengths else 60 * self.options.least_minutes
+    def session_of(self, case: Case) -> Path:
+        return next(self.home(case).glob("session_*"))
 
-    def session(self, case: Case) -> Path | None:
-        """Run the session of a prompt; None: it was stopped at the end of the time."""
-        home = self.folder / f"case{case.number}"
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir()
-        command = [
-            sys.executable, "-m", "p2p.cli", "run", case.instruction, "--env", case.env_id,
-            "--model", "builtin", "--iterations", "1", "--no-videos", "--runs-dir", str(home),
-            "--steps", str(self.steps[case.env_id]), "--set", f"num_envs={self.options.envs}",
-            "--set", "num_evals=3", "--seeds", "1", "--json",
-            # A session's training takes all cores otherwise, and the others wait for it.
-            "--cores-per-run", str(max(1, detect_machine().cores // self.options.jobs)),
-            *self.options.extra,
-        ]  # fmt: skip
-        env = {**os.environ, **ONE_THREAD}
-        env.pop("CUDA_VISIBLE_DEVICES")
-        if self.options.mps:
-            command += ["--unsafe-local", "--unsafe-local"]
-            env["CUDA_MPS_PIPE_DIRECTORY"] = str(self.options.mps)
-        with (home / "log").open("w") as log:
+    def reached(self, case: Case) -> Stage:
+        """Return the last stage that is done."""
+        found = list(self.home(case).glob("session_*"))
+        if not found:
+            return ""
+        result = SessionRecord(found[0]).result.read()
+        if result is not None and result.status != "cancelled":
+            return "judge"
+        events = {event.event for event in read_events(found[0] / "events.jsonl", limit=EVENTS)}
+        return "train" if "train.end" in events else "prepare" if "train.start" in events else ""
+
+    def advance(self, case: Case, stage: Stage) -> Stage:
+        """Run the session of a prompt until the stage is done or the time is over."""
+        before = self.reached(case)
+        needs = STAGES.index(stage) - 1
+        if (before and STAGES.index(before) > needs) or self.end <= time.monotonic():
+            return before
+        if needs >= 0 and before != STAGES[needs]:
+            return before
+        home = self.home(case)
+        if stage == "prepare":
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir()
+        with (home / "log").open("a") as log:
             process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=env, start_new_session=True
-            )
-            while process.poll() is None and self.left() > CLOSING_S:
+                [sys.executable, "-m", "p2p.cli", *self.command(case)],
+                stdout=log, stderr=log, env=self.environment(), start_new_session=True,
+            )  # fmt: skip
+            while process.poll() is None and time.monotonic() < self.end:
+                if stage != "judge" and self.reached(case) == stage:
+                    break
                 time.sleep(0.5)
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGINT)
                 try:
-                    process.wait(10)
+                    process.wait(ENDING_S)
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
-                return None
-        found = sorted(home.glob("session_*"))
-        if not found or process.returncode not in ENDED:
+        reached = self.reached(case)
+        if reached != stage and time.monotonic() < self.end:
             raise RuntimeError((home / "log").read_text()[-2000:])
-        return found[-1]
+        return reached
 
-    def measure(self, case: Case, session: Path, minutes: float) -> Row:
+    def command(self, case: Case) -> list[str]:
+        # A session's training takes all cores otherwise, and the others wait for it.
+        cores = str(max(1, detect_machine().cores // self.options.jobs))
+        if self.options.stage == "prepare":
+            steps = STEPS[case.env_id]
+            settings = {**SETTINGS, "checkpoint_interval": steps // 6}
+            return [
+                "run", case.instruction, "--env", case.env_id, "--model", "builtin",
+                "--iterations", "1", "--no-videos", "--runs-dir", str(self.home(case)),
+                "--steps", str(steps), "--seeds", "1", "--cores-per-run", cores,
+                *(word for name, n in settings.items() for word in ("--set", f"{name}={n}")),
+            ]  # fmt: skip
+        unsafe = ["--unsafe-local"] * 2 if self.options.mps else []
+        return ["resume", str(self.session_of(case)), "--cores-per-run", cores, *unsafe]
+
+    def environment(self) -> dict[str, str]:
+        env = {**os.environ, **ONE_THREAD}
+        env.pop("CUDA_VISIBLE_DEVICES")
+        if self.options.mps:
+            env["CUDA_MPS_PIPE_DIRECTORY"] = str(self.options.mps)
+        return env
+
+    def measure(self, case: Case, session: Path) -> Row:
         """The row of a session; its papers, policy and one episode are kept beside the rows."""
         record = SessionRecord(session)
         result = record.result.read()
+        assert result is not None
         assert case.truth is not None
         assert case.threshold is not None
         truth = TRUTHS[case.truth]
@@ -189,14 +193,13 @@ class Suite:
                 shutil.copy(session / name, kept / name.replace("/", "_"))
         for reward in sorted(session.glob("iter_1/**/reward*.py"))[:1]:
             shutil.copy(reward, kept)
+        plan = json.loads((session / "iter_1" / "plan.json").read_text())
         row = {
             "case": case.number, "env_id": case.env_id, "prompt": case.instruction,
-            "outcome": STATUS[result.status].outcome if result else "error",
-            "message": result.message if result else "",
-            "score": result.score if result else None,
-            "confirmed_score": result.confirmed_score if result else None,
-            "unchecked": list(result.unchecked_words) if result else [],
-            "minutes": round(minutes, 2), "steps": self.steps[case.env_id],
+            "outcome": STATUS[result.status].outcome, "message": result.message,
+            "score": result.score, "confirmed_score": result.confirmed_score,
+            "unchecked": list(result.unchecked_words),
+            "steps": plan["train"]["total_timesteps"],
             "truth": False, "measured": "no policy", "values": [],
         }  # fmt: skip
         path = policy_file(session, result)
@@ -222,29 +225,12 @@ class Suite:
 
     def keep(self, row: Row) -> None:
         with self.lock:
-            with self.files[0].open("a") as file:
+            with self.rows.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             if self.options.write and "case" in row:
-                write_table(self.files)
+                write_table(self.rows)
         if "case" in row:
             print(json.dumps({k: v for k, v in row.items() if k != "values"}), flush=True)
-
-
-def prepare(env_id: str) -> None:
-    """Read an environment's facts, which also compiles the kernels that its sessions share."""
-    from p2p.training.engines.facts import read_facts
-
-    began = time.monotonic()
-    said = partial(print, env_id, flush=True)
-    last = [""]
-
-    def progress(what: str, seconds: float) -> None:
-        if what != last[0]:
-            said(f"{seconds:.0f} s: {what}")
-            last[0] = what
-
-    read_facts("mjlab", env_id, progress)
-    said(f"facts and kernels after {time.monotonic() - began:.0f} s")
 
 
 def machine_with_gpu() -> Row:
@@ -263,23 +249,19 @@ def machine_with_gpu() -> Row:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def lines_of(files: list[Path]) -> list[Row]:
-    texts = [file.read_text() for file in files if file.exists()]
-    return [json.loads(line) for text in texts for line in text.splitlines()]
-
-
-def committed_and(files: list[Path]) -> tuple[list[Row], list[Row]]:
+def committed_and(file: Path) -> tuple[list[Row], list[Row]]:
     """Machines and settings, and the newest row of each prompt in the order of the suite."""
     kept = RESULTS / f"{NAME}.json"
     before = json.loads(kept.read_text()) if kept.exists() else {"rows": [], "about": []}
-    lines = [*before["about"], *before["rows"], *lines_of(files)]
+    added = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = [*before["about"], *before["rows"], *added]
     newest = {line["case"]: line for line in lines if "case" in line}
     about = [line for i, line in enumerate(lines) if "machine" in line and line not in lines[:i]]
     return about, [newest[case] for case in sorted(newest)]
 
 
-def write_table(files: list[Path]) -> None:
-    about, rows = committed_and(files)
+def write_table(file: Path) -> None:
+    about, rows = committed_and(file)
     write(NAME, report(rows, about), {"about": about, "rows": rows})
 
 
@@ -296,18 +278,14 @@ def report(rows: list[Row], about: list[Row]) -> str:
             "met" if row["truth"] else "missed",
             row["measured"],
             f"{row.get('height', 0):.2f} m, {row.get('lasted', 0):.0%}",
-            f"{row['minutes']:.1f}",
+            f"{row['steps'] / 1e6:.0f} M",
         ]
         for row in rows
     ]
     settings = [
-        f"- {each['machine']['cpu']}, {each['machine']['date']}: {each['settings']['num_envs']:,} "
-        f"environments, {each['settings']['jobs']} sessions at a time, "
-        + ", ".join(
-            f"{n / 1e6:g} M steps for {env_id.rpartition('-')[2]}"
-            for env_id, n in each["settings"]["steps"].items()
-        )
-        + ("; outside the sandbox, so that CUDA's MPS shares the GPU out" * each["settings"]["mps"])
+        f"- {each['machine']['cpu']}, {each['machine']['date']}: {each['settings']['jobs']} "
+        "trainings at a time"
+        + (", outside the sandbox, where CUDA's MPS shares the GPU out" * each["settings"]["mps"])
         for each in about
     ]
     parts = []
@@ -323,7 +301,8 @@ def report(rows: list[Row], about: list[Row]) -> str:
     not_run = [case for case in cases if case.number not in {row["case"] for row in rows}]
     how = (
         "`p2p run PROMPT --env ID --model builtin --iterations 1 --no-videos`, a session for each "
-        "prompt of the suite `mjlab`, with shorter trainings than a session's own 60 M steps. The "
+        f"prompt of the suite `mjlab`, trained on a GPU with {ENVS:,} environments and for fewer "
+        "steps than a session's own 60 M; prepared and judged on a CPU, in the sandbox. The "
         f"delivered policy is played for {EPISODES} episodes of 20 s on seeds of their own; ground "
         "truth is measured on its positions by plain MuJoCo "
         "([legged.py](../../src/p2p/benchmark/truth/legged.py))."
@@ -340,7 +319,7 @@ def report(rows: list[Row], about: list[Row]) -> str:
         "ground truth",
         "measured",
         "height, lasted",
-        "minutes",
+        "trained",
     ]
     lines = [
         "# Prompts on mjlab's robots, on one GPU", "", how, "", *settings, "",
@@ -352,28 +331,24 @@ def report(rows: list[Row], about: list[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="start nothing after these")
-    parser.add_argument("--least-minutes", type=float, default=5.0, help="a session's, at first")
-    parser.add_argument("--jobs", type=int, default=4, help="sessions at a time")
-    parser.add_argument("--envs", type=int, default=ENVS)
-    parser.add_argument("--steps", type=int, help="of every training, instead of the robot's own")
-    parser.add_argument("--cases", type=int, nargs="+", help="rows of the suite, from 0")
-    parser.add_argument(
-        "--mps", type=Path, help="pipe folder of CUDA's MPS: share the GPU there, unsandboxed"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("stage", choices=[*STAGES, "table"])
+    parser.add_argument("--minutes", type=float, default=600.0, help="end after these")
+    parser.add_argument("--jobs", type=int, default=2, help="sessions at a time")
+    parser.add_argument("--cases", type=int, nargs="+", help="rows of the suite, from 0")
+    parser.add_argument("--mps", type=Path, help="pipe folder of CUDA's MPS; not sandboxed")
     parser.add_argument("--folder", type=Path, default=Path("outputs/mjlab_suite"))
-    parser.add_argument("--rows", type=Path, nargs="+", help="the first is added to")
     parser.add_argument("--write", action="store_true", help="write the table to results/")
-    parser.add_argument("--extra", nargs="*", default=[], help="more arguments of `p2p run`")
     options = parser.parse_args()
     suite = Suite(options)
-    if options.minutes > 0:
+    if options.stage != "table":
         suite.run()
-    if options.write and committed_and(suite.files)[1]:
-        write_table(suite.files)
+    if options.write and committed_and(suite.rows)[1]:
+        write_table(suite.rows)
     if suite.failed:
-        raise SystemExit(f"{suite.failed} prompts failed")
+        raise SystemExit(f"{suite.failed} sessions failed")
 
 
 if __name__ == "__main__":

@@ -22,9 +22,12 @@ from p2p.sandbox import (
     Sandbox,
     SandboxedProcess,
     SandboxUnavailable,
+    gpu,
     layers,
+    set_unsafe_local,
     start,
 )
+from p2p.training.cpu_manager import PASSED_VARIABLES
 
 if TYPE_CHECKING:
     from sandbox_runner import Runner
@@ -344,3 +347,12 @@ def test_without_a_sandbox_children_left_behind_are_killed(
     while status.exists() and "(zombie)" not in status.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_only_an_unsandboxed_process_is_told_of_a_gpu_daemon(monkeypatch):
+    """A sandboxed one could not reach it, and CUDA would not start."""
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in gpu.environment()
+    set_unsafe_local(True)
+    assert gpu.environment()["CUDA_MPS_PIPE_DIRECTORY"] == "/tmp/mps"
+    assert "CUDA_MPS_PIPE_DIRECTORY" in PASSED_VARIABLES

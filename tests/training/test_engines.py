@@ -42,7 +42,7 @@ from p2p.training.engines.table import (
     find_installed,
     require_installed,
 )
-from p2p.training.evaluation import record_episodes
+from p2p.training.evaluation import play_rounds, record_behaviours, record_episodes
 from p2p.training.export import export_run
 from p2p.training.policies.network import NetworkShape, action_mean, initial_parameters
 from p2p.training.policies.policy import Policy
@@ -170,6 +170,32 @@ def test_pins_that_an_interpreter_does_not_meet_are_found():
     missing = install.missing(ENGINES["mjlab"], Path(sys.executable))
     assert "mjlab==1.6.0" in missing
     assert not [name for name in missing if name.startswith("pydantic")]
+
+
+def test_behaviours_of_an_environment_are_played_once(no_engines, monkeypatch):
+    place, starts = no_engines / "facts", []
+
+    def play(config, acts, *, rows, episodes, seed):
+        starts.append(acts)
+        env = PendulumEnv(EnvOptions("Mjlab-Pendulum"), rows)
+        for act in acts:
+            yield from play_rounds(env, act, episodes=episodes, seed=seed)
+
+    monkeypatch.setattr(facts, "read_facts", lambda *_: place)
+    monkeypatch.setattr(facts, "play_in_engine", play)
+    config, acts = TrainConfig(env_id=TRIAL), ("zero", "random")
+    first = record_behaviours(config, acts, episodes=2, seed=0)
+    again = record_behaviours(config, acts, episodes=2, seed=0)
+    assert len(starts) == 1
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one["obs"], other["obs"])
+    assert not np.array_equal(first[0]["action"], first[2]["action"])
+    record_behaviours(config.with_updates(max_episode_steps=9), acts, episodes=2, seed=0)
+    assert len(starts) == 2
+    for file in place.glob("behaviours/*/1.npz"):
+        file.write_bytes(b"half of a")
+    assert record_behaviours(config, acts, episodes=2, seed=0)[1].length == first[1].length
+    assert len(starts) == 3
 
 
 def test_a_python_that_the_engine_does_not_take_is_refused(tmp_path):

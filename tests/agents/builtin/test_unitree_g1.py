@@ -8,14 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch._numpy as tensor_numpy
 from numpy.typing import NDArray
 
 from p2p.agents.builtin import morphology
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
+from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.judge_agent import judge_trajectories
 from p2p.agents.judge_code import trajectory_columns
 from p2p.agents.requests import IntentRequest, JudgeRequest
@@ -151,3 +156,21 @@ def test_cheats_get_about_as_asked_and_standing_is_no_cheat(tmp_path: Path) -> N
     sideways = judged(SIDEWAYS, "lies on its side", tmp_path)
     assert met(sideways, "goes_to_the_right_at_the_speed_asked_for")
     assert judged("stand still", "stands", tmp_path).passed
+
+
+@pytest.mark.usefixtures("facts")
+def test_tilt_of_a_robot_that_stands_is_the_same_on_tensors():
+    """Else its reward is copied to NumPy in every step of a training on a GPU."""
+    code = quantities_of(ENV)["tilt"].reward_code(side_info=True)
+    qpos = np.zeros((5, 36))
+    tilts = np.array([0.0, 1e-4, 1e-2, 0.5, 3.0])
+    qpos[:, 3], qpos[:, 5] = np.cos(tilts / 2), np.sin(tilts / 2)
+
+    def measure(library: Any, qpos: Any) -> Any:
+        names = {"np": library, "info": {"mj_data": SimpleNamespace(qpos=qpos)}}
+        return eval(str(code), names)  # noqa: S307
+
+    np.testing.assert_allclose(measure(np, qpos), tilts, atol=1e-9)
+    single = tensor_numpy.asarray(torch.as_tensor(qpos, dtype=torch.float32))
+    found = measure(tensor_numpy, single).tensor.numpy()
+    np.testing.assert_allclose(found, tilts, atol=1e-6)

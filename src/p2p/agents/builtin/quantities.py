@@ -404,16 +404,17 @@ def _root_height_code(model: Morphology) -> Code:
 def _root_tilt_code(model: Morphology) -> Code | None:
     """Return how far the root's own upward axis leans from the vertical, 0 to pi."""
     if model.free:
-        if model.up == (0.0, 0.0, 1.0):  # by half the angle: near 1 a cosine is blind in float32
-            half = "np.arcsin(np.clip(np.hypot({1}, {2}), 0.0, 1.0))"
-            tilt = _format_code(f"2 * {half}", *_quaternion_codes(model))
-            if tilt.reward is not None:
-                return tilt
         axis = int(np.argmax(np.abs(model.up)))
         sign = "" if model.up[axis] > 0 else "-"
-        return _format_code(
+        by_axis = _format_code(
             f"np.arccos(np.clip({sign}{{}}, -1.0, 1.0))", _axis_height_code(model, axis)
         )
+        if model.up != (0.0, 0.0, 1.0):
+            return by_axis
+        # By half the angle: near 1 a cosine is blind in float32.
+        half = "np.arcsin(np.clip(np.hypot({1}, {2}), 0.0, 1.0))"
+        tilt = _format_code(f"2 * {half}", *_quaternion_codes(model))
+        return by_axis if tilt.reward is None and by_axis.reward is not None else tilt
     hinge = model.root_axis("hinge", 1) or model.root_axis("hinge", 0)
     if hinge is None:
         return None
