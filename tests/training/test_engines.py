@@ -174,6 +174,7 @@ def test_pins_that_an_interpreter_does_not_meet_are_found():
 
 def test_behaviours_of_an_environment_are_played_once(no_engines, monkeypatch):
     place, starts = no_engines / "facts", []
+    place.mkdir(parents=True)
 
     def play(config, acts, *, rows, episodes, seed):
         starts.append(acts)
@@ -196,6 +197,9 @@ def test_behaviours_of_an_environment_are_played_once(no_engines, monkeypatch):
         file.write_bytes(b"half of a")
     assert record_behaviours(config, acts, episodes=2, seed=0)[1].length == first[1].length
     assert len(starts) == 3
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert len(record_behaviours(config, acts, episodes=2, seed=0)) == 4
+    assert len(starts) == 4
 
 
 def test_a_python_that_the_engine_does_not_take_is_refused(tmp_path):

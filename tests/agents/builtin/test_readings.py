@@ -115,3 +115,15 @@ def test_how_near_is_said_or_shown_is_asked_for(env_id: str, prompt: str, near: 
     assert not proposal.unused_words
     (task,) = (c for c in proposal.criteria if c.measure.endswith("at the end"))
     assert task.threshold == near
+
+
+def test_forbidden_gait_is_not_asked_for() -> None:
+    measures = [c.measure for c in propose("Humanoid-v5", "do not walk, just turn").criteria]
+    assert "mean counterclockwise turning rate" in " ".join(measures)
+    assert not [measure for measure in measures if "touch-downs" in measure]
+
+
+def test_low_posture_that_is_only_held_asks_for_no_rise() -> None:
+    for prompt, rises in (("crouch low, then hold still", False), ("crouch, then stand", True)):
+        titles = " ".join(c.title for c in propose("Hopper-v5", prompt).criteria)
+        assert ("full height" in titles) == rises

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from p2p.agents.builtin.builder import CriteriaBuilder
-from p2p.agents.builtin.goals import RISING, Goal, Parsed
+from p2p.agents.builtin.goals import LOWERED, RISING, Goal, Parsed, rises
 from p2p.agents.builtin.grammar import STYLES, parse
 from p2p.agents.builtin.implied import TUMBLING, add_fillers, add_implied
 from p2p.agents.builtin.lexicon import (
@@ -26,6 +26,7 @@ from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.motions import (
     OPPOSITES,
     PACES,
+    ROWS,
     RULES,
     WAYS,
     require_every_foot,
@@ -174,6 +175,8 @@ _LATER = {"high": 1, "powerful": 1, "repeatedly": 1, "low": 2}
 """A jump is high by its own criterion, so that motions come first."""
 
 
+_ABOVE_LEGS = frozenset({"arm", "hand", "elbow", "head"})
+"""Limbs that may be held up while it walks as any other."""
 _LEGS = frozenset({"leg", "foot", "feet", "limp", "limb", "paw", "hobble"})
 """Words that, where they are not understood, may ask for fewer feet than there are."""
 
@@ -182,6 +185,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
     """The criteria that the goals ask for, and the usual ones on top."""
     builder = CriteriaBuilder(model, quantities_of(model.spec.env_id))
     motions_served: list[bool] = []
+    was_low = False
     try:
         windows = divide_time(parsed.parts, model.horizon * model.spec.dt)
     except ValueError:
@@ -208,7 +212,9 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         builder.speed = next((speed for speed in speeds if speed), None)
         builder.travelling = bool(motions & {"go", "run", "crawl"})
         builder.stepping = not (
-            model.wheels or motions & {"hop", "jump"} or any(goal.limb for goal in part)
+            model.wheels
+            or motions & {"hop", "jump"}
+            or any(goal.limb and goal.limb[-1] not in _ABOVE_LEGS for goal in part)
         )
         for goal in sorted(part, key=lambda goal: _LATER.get(goal.motion, 0)):
             if not (manner and goal.motion in ("go", "run") and not goal.direction):
@@ -217,6 +223,9 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
                     motions_served.append(builder.served)
             else:
                 builder.uncovered += unmeasured_manners(builder, goal, goal.motion)
+        if was_low and rises(part) and "height" in builder.quantities:
+            builder.add(*ROWS["full_height"])
+        was_low = bool(motions & LOWERED)
         if not {word.rstrip("s") for words in parsed.unused for word in words.split()} & _LEGS:
             require_every_foot(builder)
     builder.moves = any(motions_served) or not motions_served

@@ -75,6 +75,8 @@ def merge_goals(goal: Goal, change: Goal) -> Goal:
 TRAVEL = frozenset({"go", "run", "crawl"})
 RISING = frozenset({"sit_up", "get_up", "stand_up"})
 LIMBS = frozenset({"raise", "overhead", "untouched", "lower", "one_leg"})
+LOWERED = frozenset({"crouch", "low", "lie"})
+"""After these, to stand is to rise."""
 HELD = RISING | LIMBS | {"lie", "crouch", "balance", "reach", "touch", "push"}
 _ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
 _ROTATIONS = frozenset({"clockwise", "counterclockwise"})
@@ -141,6 +143,15 @@ def split_into_parts(goals: Sequence[Goal]) -> list[list[Goal]]:
                 parts.append([])
         parts[-1].append(goal)
     return [part for part in parts if part]
+
+
+def rises(goals: Sequence[Goal]) -> bool:
+    """Return whether one that was low is to stand up, and not only to stay as it is."""
+    return any(
+        goal.motion == "get_up" or any(word.startswith("stand") for word in goal.words)
+        for goal in goals
+        if not goal.negated
+    )
 
 
 def fold_goals(goals: Sequence[Goal]) -> tuple[Goal, ...]:

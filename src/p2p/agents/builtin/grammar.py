@@ -15,12 +15,14 @@ from itertools import pairwise
 from p2p.agents.builtin.context import leave_out_context
 from p2p.agents.builtin.goals import (
     HELD,
+    LOWERED,
     TRAVEL,
     Goal,
     Parsed,
     cross,
     fold_goals,
     merge_goals,
+    rises,
     split_into_parts,
     with_destination,
 )
@@ -691,7 +693,8 @@ def parse(
             if parts and all(goal.negated or goal.motion in STYLES for goal in tidy):
                 parts[-1] = fold_goals((*parts[-1], *tidy))
                 continue
-            lasting = parts and {goal.motion for goal in parts[-1]} & (HELD | {"stand"})
+            before = {goal.motion for goal in parts[-1]} if parts else set()
+            lasting = before & (HELD | {"stand"}) and not (before & LOWERED and rises(tidy))
             if lasting and {goal.motion for goal in tidy} <= _STAYS:
                 parts[-1] = fold_goals((*parts[-1], *tidy))
             else:

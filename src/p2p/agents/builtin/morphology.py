@@ -554,9 +554,43 @@ class Morphology:
 
         Well above where it usually is, and above the joint that it hangs from.
         """
+        shoulder, length = self._hanging(part)
+        return max(self.usual_rise(part), shoulder) + 0.3 * length
+
+    def lowered_height(self, part: BodyEntry) -> float:
+        """Return the height of a part's middle over the root when its limb hangs down.
+
+        Below where it usually is, as far as the limb reaches.
+        """
+        shoulder, length = self._hanging(part)
+        return max(self.usual_rise(part) - 0.3 * length, shoulder - 0.9 * length)
+
+    def _hanging(self, part: BodyEntry) -> tuple[float, float]:
+        """Return how high over the root the joint is that a limb hangs from, and its length.
+
+        A joint that moves limbs of both sides, such as a waist, is not of the limb.
+        """
         assert self.root is not None
-        shoulder = self.chain(part)[0].anchor[2] - self.root.rest_position[2]
-        return max(self.usual_rise(part), shoulder) + 0.3 * self.limb_length(part)
+        own: list[JointEntry] = []
+        body = part
+        while body.id != self.root.id and not self._carries_both_sides(body):
+            own[:0] = self.joints_of(body)
+            body = self.spec.bodies[body.parent]
+        chain = own or self.chain(part)
+        point = np.add(part.rest_position, self.middle(part))
+        length = max(float(np.linalg.norm(point - joint.anchor)) for joint in chain)
+        return chain[0].anchor[2] - self.root.rest_position[2], length
+
+    def _carries_both_sides(self, body: BodyEntry) -> bool:
+        """Return whether parts to the left and to the right hang from it."""
+        assert self.root is not None
+        aside = [
+            child.rest_position[1] - self.root.rest_position[1]
+            for child in self.spec.bodies
+            if child.parent == body.id
+        ]
+        edge = 0.05 * self.length
+        return min(aside, default=0.0) < -edge and max(aside, default=0.0) > edge
 
     @cached_property
     def leg_joints_by_side(self) -> tuple[tuple[JointEntry, ...], ...]:

@@ -863,8 +863,7 @@ def _add_limb_height(builder: CriteriaBuilder, goal: Goal) -> None:
             )
         add_not_sinking(builder)
         return
-    lowered = model.usual_rise(part) - 0.3 * model.limb_length(part)
-    wanted = model.raised_height(part) if up else lowered
+    wanted = model.raised_height(part) if up else model.lowered_height(part)
     if goal.motion == "overhead":
         wanted = max(wanted, model.head_top)
     title = f"{'Raises' if up else 'Lowers'} the {' '.join(goal.limb)}"
@@ -1182,7 +1181,8 @@ def unmeasured_manners(builder: CriteriaBuilder, goal: Goal, motion: str) -> Ite
     """Measure what its words say beyond the motion; gives those of which nothing is measured."""
     for word in goal.words:
         manner = manner_of(word)
-        if manner is None or (goal.negated and motion == "stand"):
+        # “Do not walk” is to stay in place.
+        if manner is None or motion == "in_place" or (goal.negated and motion == "stand"):
             continue
         if goal.negated:
             yield from ("not", word)
