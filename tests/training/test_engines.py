@@ -15,6 +15,7 @@ import threading
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import mujoco
@@ -673,7 +674,7 @@ def test_a_run_on_mjlab_leaves_what_a_run_on_mujoco_leaves(tmp_path):
     assert summary.backend == "rsl_rl"
     assert summary.selected_step == 512
     assert "on cpu" in notes, "no copies: the reward takes tensors"
-    assert len(list(record.videos_dir.glob("*.mp4"))) == 4
+    assert [path.name for path in record.videos_dir.glob("*.mp4")] == ["eval_512_median.mp4"]
     episode = RecordedEpisode.load(record.trajectory_file(512, "median"))
     np.testing.assert_allclose(episode["next_obs"][:, 0], episode["qpos"][:, 0], atol=1e-6)
     np.testing.assert_allclose(episode["next_obs"][:, 1], np.cos(episode["qpos"][:, 1]), atol=1e-5)
@@ -713,6 +714,44 @@ def test_stable_baselines_trains_on_mjlab_and_resumes(tmp_path):
     np.testing.assert_allclose(acted, episode["action"], atol=1e-4)
 
 
+def run_in_mjlab(code: str) -> Any:
+    """What a program in the engine's own Python prints last, as JSON."""
+    answer = subprocess.run(
+        [require_installed("mjlab").python, "-c", code],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(launch.PACKAGE).parent),
+            "WARP_CACHE_PATH": str(engine_folder("mjlab") / "kernels"),
+            **ENGINES["mjlab"].env,
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@needs_mjlab
+def test_robots_of_mjlab_are_shoved_in_training_alone():
+    code = """
+import json
+from p2p.config import EnvOptions
+from p2p.training.engines.mjlab import make
+modes = [
+    make(EnvOptions("Mjlab-Velocity-Flat-Unitree-Go1", training=t), 1).env.event_manager
+    .available_modes for t in (True, False)
+]
+print()
+print(json.dumps([sorted(each) for each in modes]))
+"""
+    in_training, in_evaluation = run_in_mjlab(code)
+    assert "interval" in in_training
+    assert "interval" not in in_evaluation
+    assert "reset" in in_evaluation
+
+
 @pytest.mark.slow
 @needs_mjlab
 def test_a_policy_carries_what_mjlabs_own_exporter_writes_about_the_robot():
@@ -731,19 +770,7 @@ print(json.dumps(get_base_metadata(ManagerBasedRlEnv(cfg, device="cpu"), "")))
 """
     own = facts.read_facts("mjlab", env_id) / "policy_metadata.json"
     metadata = PolicyMetadata.model_validate_json(own.read_bytes())
-    answer = subprocess.run(
-        [require_installed("mjlab").python, "-c", code],
-        env={
-            **os.environ,
-            "WARP_CACHE_PATH": str(engine_folder("mjlab") / "kernels"),
-            **ENGINES["mjlab"].env,
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    theirs = json.loads(answer.stdout.splitlines()[-1])
+    theirs = run_in_mjlab(code)
     for name in ("joint_names", "command_names", "observation_names"):
         assert list(metadata[name]) == theirs[name], name
     for name in ("default_joint_pos", "joint_stiffness", "joint_damping", "action_scale"):

@@ -88,6 +88,10 @@ class MjlabEnv(EngineEnv):
         else:
             for group in cfg.observations.values():
                 group.enable_corruption = False
+            # Shoves out of nowhere: a policy that does not observe its heading cannot undo them.
+            cfg.events = {
+                name: term for name, term in cfg.events.items() if term.mode != "interval"
+            }
         step = cfg.sim.mujoco.timestep * cfg.decimation
         if options.max_episode_steps is not None:
             cfg.episode_length_s = options.max_episode_steps * step
