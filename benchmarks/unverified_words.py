@@ -49,6 +49,7 @@ SETS = (
     PromptSet("twelfth, colourful", "hardly worked on", "43 and 5 of 60"),
     PromptSet("twelfth, plain", "as engineers type", "11 and 1 of 60"),
     PromptSet("thirteenth", "plain, read after those", "2 and 1 of 60"),
+    PromptSet("fourteenth", "for Unitree's robots, ten misreadings fixed", "6 and 3 of 50"),
 )
 PROMPTS = RESULTS.parent / "paraphrases.csv"
 G1 = Path(__file__).parents[1] / "tests" / "agents" / "builtin" / "unitree_g1"
@@ -70,6 +71,7 @@ def prepare_g1(engines: Path) -> None:
     folder = facts_folder("mjlab", "Mjlab-Velocity-Flat-Unitree-G1")
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text((G1 / "spec.json").read_text())
+    (folder / "preset.json").write_text("{}")
     start = json.loads((G1 / "poses.json").read_text())["stands"]
     pose = np.array(start["body_position"]), np.array(start["xquat"])
     morphology._first_pose = lambda _: pose  # noqa: SLF001
@@ -135,8 +137,11 @@ def main() -> None:
                 "after the plain half of the twelfth had been worked on. Of the 16 of the seventh "
                 "that count as checked in full, two lose a number (a turn every six seconds, "
                 "within 1 cm). The third was counted three times; four of its prompts had been "
-                "read as something else in silence, and were corrected. Prompts for the Unitree "
-                "Go1 are read with the facts of Ant-v5."
+                "read as something else in silence, and were corrected. Whoever wrote the "
+                "fourteenth read what each prompt became: 15 of 50 were something else than was "
+                "asked, in silence. Ten are corrected; a big circle, a jump as high as possible, "
+                "no bouncing, long slow steps and a run without flight are not. Prompts for the "
+                "Unitree Go1 are read with the facts of Ant-v5."
             ),
             "",
             *described(before, machine()),
