@@ -49,7 +49,7 @@ SETS = (
     PromptSet("twelfth, colourful", "hardly worked on", "43 and 5 of 60"),
     PromptSet("twelfth, plain", "as engineers type", "11 and 1 of 60"),
     PromptSet("thirteenth", "plain, read after those", "2 and 1 of 60"),
-    PromptSet("fourteenth", "for Unitree's robots, ten misreadings fixed", "6 and 3 of 50"),
+    PromptSet("fourteenth", "for Unitree's robots, eleven misreadings fixed", "6 and 3 of 50"),
 )
 PROMPTS = RESULTS.parent / "paraphrases.csv"
 G1 = Path(__file__).parents[1] / "tests" / "agents" / "builtin" / "unitree_g1"
@@ -139,8 +139,8 @@ def main() -> None:
                 "within 1 cm). The third was counted three times; four of its prompts had been "
                 "read as something else in silence, and were corrected. Whoever wrote the "
                 "fourteenth read what each prompt became: 15 of 50 were something else than was "
-                "asked, in silence. Ten are corrected; a big circle, a jump as high as possible, "
-                "no bouncing, long slow steps and a run without flight are not. Prompts for the "
+                "asked, in silence. Eleven are corrected; a big circle, a jump as high as "
+                "possible, long slow steps and a run without flight are not. Prompts for the "
                 "Unitree Go1 are read with the facts of Ant-v5."
             ),
             "",
