@@ -75,6 +75,7 @@ class Suite:
         self.options = options
         self.folder: Path = options.folder
         self.rows = self.folder / "rows.jsonl"
+        self.measured = {line["case"] for line in lines_of(self.rows) if "case" in line}
         self.failed = 0
         self.end = time.monotonic() + 60 * options.minutes
         self.lock = threading.Lock()
@@ -101,7 +102,7 @@ class Suite:
         try:
             reached = self.advance(case, stage)
             print(f"{case.number} {case.instruction}: {reached or 'nothing'} done", flush=True)
-            if reached == stage == "judge":
+            if reached == stage == "judge" and case.number not in self.measured:
                 self.keep(self.measure(case, self.session_of(case)))
         except Exception as error:  # noqa: BLE001
             self.failed += 1
@@ -249,12 +250,15 @@ def machine_with_gpu() -> Row:
 # --- the table ------------------------------------------------------------------------------------
 
 
+def lines_of(file: Path) -> list[Row]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
 def committed_and(file: Path) -> tuple[list[Row], list[Row]]:
     """Machines and settings, and the newest row of each prompt in the order of the suite."""
     kept = RESULTS / f"{NAME}.json"
     before = json.loads(kept.read_text()) if kept.exists() else {"rows": [], "about": []}
-    added = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    lines = [*before["about"], *before["rows"], *added]
+    lines = [*before["about"], *before["rows"], *lines_of(file)]
     newest = {line["case"]: line for line in lines if "case" in line}
     about = [line for i, line in enumerate(lines) if "machine" in line and line not in lines[:i]]
     return about, [newest[case] for case in sorted(newest)]
