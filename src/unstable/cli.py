@@ -16,6 +16,7 @@ from unstable.commands.evaluate import evaluate
 from unstable.commands.play import games, play
 from unstable.commands.train import resume, tiny, train
 from unstable.commands.watch import terminal, watch
+from unstable.utils.interrupts import interrupt
 
 app = typer.Typer(
     name="unstable",
@@ -100,11 +101,11 @@ def terminal_main() -> None:
     main(["terminal", *sys.argv[1:]])
 
 
-def _interrupt(number: int, _: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     """Treat SIGTERM as an interrupt: children end, temporary files are removed."""
     # It may end a task that nobody awaits; asyncio would log that.
     logging.getLogger("asyncio").disabled = True
-    raise KeyboardInterrupt(signal.Signals(number).name)
+    interrupt(number, frame)
 
 
 if __name__ == "__main__":

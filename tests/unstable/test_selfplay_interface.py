@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import threading
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from unstable.dashboard import make_view
 from unstable.dashboard.drawing import draw_run
 from unstable.interface import Run
 from unstable.run.progress import Progress
+from unstable.utils.interrupts import interrupt as raise_interrupt
 
 
 @pytest.fixture(scope="module")
@@ -87,16 +90,20 @@ def test_train_works_in_a_thread(values: dict[str, Any]) -> None:
     assert steps == [1]
 
 
-@pytest.mark.parametrize("in_loop", [True, False])
+@pytest.mark.parametrize("where", ["in a loop", "by itself", "in code that loses it"])
 def test_interrupted_train_leaves_a_resumable_run(
-    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_loop: bool
+    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     sent: list[int] = []
+    is_lost = where.endswith("loses it")
+    loses = pytest.raises(KeyboardInterrupt) if is_lost else nullcontext()
 
     def interrupt(_: Any, progress: Progress) -> None:
         if progress.step == 1 and not sent:
             sent.append(1)
-            os.kill(os.getpid(), signal.SIGINT)
+            with loses:
+                os.kill(os.getpid(), signal.SIGTERM if is_lost else signal.SIGINT)
+                time.sleep(0)
 
     def train() -> Run:
         return unstable.train(values, quiet=True, updates=50, output_dir=str(tmp_path))
@@ -105,11 +112,13 @@ def test_interrupted_train_leaves_a_resumable_run(
         return train()
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the suite may ignore it
+    on_term = signal.signal(signal.SIGTERM, raise_interrupt)  # as the command line does
     with monkeypatch.context() as patch:
         patch.setattr("unstable.console.TrainingBar.__call__", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            asyncio.run(train_in_loop()) if in_loop else train()
+            asyncio.run(train_in_loop()) if where == "in a loop" else train()
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGTERM, on_term)
     (path,) = tmp_path.glob("*/*/small")
     run = unstable.load(path)
     assert run.status == "cancelled"

@@ -30,6 +30,7 @@ from unstable.run.progress import (
     select_settled_evaluations,
 )
 from unstable.utils.handles import make_actor_class, send
+from unstable.utils.interrupts import check_interrupt
 
 MISTAKES = ("KeyError", "LookupError", "ValueError")
 """What parts raise when they are made is a mistake in the configuration, if it is one of these."""
@@ -223,6 +224,7 @@ def _supervise(
     collecting = send(parts.collector.collect, config.workers, config.eval_workers)
     try:
         while step < config.updates:
+            check_interrupt()
             update = send(parts.learner.next_update)
             ended: list[Any] = []
             while not ended:

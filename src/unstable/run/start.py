@@ -35,6 +35,7 @@ from unstable.run.progress import (
     write_json_states,
 )
 from unstable.utils.handles import run_coroutine
+from unstable.utils.interrupts import check_interrupt
 from unstable.utils.logging import logging_to
 
 T = TypeVar("T")
@@ -86,6 +87,7 @@ async def train_by_turns(
             await evaluate()  # the model as it is, so that there is something to compare with
             save()
         while step < config.updates:
+            check_interrupt()
             report_phase("playing")
             for _ in range(EMPTY_ROUNDS):
                 await parts.collector.play(config.games_per_update, config.workers)
@@ -154,6 +156,7 @@ async def train_overlapping(
         )
         await asyncio.sleep(0)  # it has begun, also where nothing is left but to finish
         while run.step < config.updates:
+            check_interrupt()
             await run.update(collecting)
         parts.collector.finish()
         run.report_phase("evaluating")
