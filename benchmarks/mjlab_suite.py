@@ -14,9 +14,9 @@ The policy that a session delivers is played for ten episodes on seeds of their 
 plain MuJoCo (`p2p.benchmark.truth.legged`). With --write, all measured prompts are
 results/mjlab_suite.md, with the rows that it has already. Exit status 1: a session failed.
 
-Trainings that share a GPU take turns, and are together no faster than one alone. CUDA's MPS lets
-them run side by side: start `nvidia-cuda-mps-control -d` and name its pipe folder with --mps. A
-sandbox reaches no daemon, so these trainings run outside of it; the rewards are `builtin`'s.
+Trainings that share a GPU take turns. CUDA's MPS lets them run side by side: start
+`nvidia-cuda-mps-control -d` and name its pipe folder with --mps. A sandbox reaches no daemon, so
+these trainings run outside of it; the rewards are `builtin`'s.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ GPU_MEMORY_BYTES = 16 << 30
 """Of the host, that CUDA's libraries may take for themselves."""
 FACTS_ENVS = 4
 FACTS_FORMAT = 4
-"""Counted up when facts with the same fields are read otherwise: they are then read again."""
+"""Counted up when facts with the same fields are read otherwise, or an environment behaves
+otherwise: facts and recorded behaviours are then read again."""
 _BUILDING = re.compile(r"_p[0-9]+_t[0-9]+$")
 
 
