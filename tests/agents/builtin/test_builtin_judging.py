@@ -9,6 +9,7 @@ import pytest
 
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
+from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.requests import IntentRequest, JudgeRequest
 from p2p.contracts import FAILURE_TAGS
 from p2p.training.env_spec import get_env_spec
@@ -62,6 +63,8 @@ def cheetah(prompt: str, speed: Any) -> tuple[float, dict[str, Any]]:
     """A cheetah that goes at this speed."""
     columns = episode("HalfCheetah-v5", 1000, x_velocity=np.broadcast_to(speed, 1000))
     columns["body_velocity"][..., 0] = columns["x_velocity"][:, None]
+    steps = 0.1 * (np.arange(1000)[:, None] // 10 % 2 == [0, 1])
+    columns["foot_height"][:] = steps * (np.mean(columns["x_velocity"]) > 0)
     return judged(prompt, "HalfCheetah-v5", columns)
 
 
@@ -103,6 +106,7 @@ def walker(steps: int, lead: float) -> tuple[float, dict[str, Any]]:
     columns["qpos"][:, 3], columns["qpos"][:, 6] = ahead / 2, -ahead / 2
     stride = np.arange(steps)[:, None] * 0.008 + np.array([0.0, 0.5])
     columns["foot_contact"] = stride % 1.0 < 0.6
+    columns["foot_height"] = 0.1 * (stride % 1.0 >= 0.6)
     return judged("walk forward", "Walker2d-v5", columns)
 
 
@@ -146,6 +150,44 @@ def test_a_foot_that_is_carried_does_not_step() -> None:
 
     assert (measured(0.6), measured(0.0)) == (1.0, 0.0)
     assert measured(0.03) < 0.8
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt", "asked"),
+    [("Ant-v5", "walk forward", True), ("Ant-v5", "spin in place", True),
+     ("HalfCheetah-v5", "run backward", True), ("Humanoid-v5", "turn to the left", True),
+     ("Humanoid-v5", "shuffle forward", False), ("Humanoid-v5", "glide forward", False),
+     ("Ant-v5", "crawl forward", False), ("Ant-v5", "stand still", False),
+     ("Ant-v5", "walk forward and hardly lift your feet", False),
+     ("Walker2d-v5", "walk forward on one leg", False), ("Hopper-v5", "hop forward", False)],
+)  # fmt: skip
+def test_who_walks_or_turns_does_not_slide(env_id: str, prompt: str, asked: bool) -> None:
+    criteria = write_criteria(IntentRequest(prompt=prompt, env_id=env_id)).criteria
+    assert any(c.title == "Steps rather than slides" for c in criteria) == asked
+
+
+def test_feet_that_slide_over_the_ground_do_not_step() -> None:
+    def measured(lifted_share: float, height: float) -> float:
+        columns = episode("Ant-v5", 1000)
+        phase = np.arange(1000)[:, None] * 0.05 + np.array([0.0, 0.25, 0.5, 0.75])
+        columns["foot_height"] = height * (phase % 1.0 < lifted_share)
+        _, reply = judged("walk forward", "Ant-v5", columns)
+        return float(reply["criteria"]["steps_rather_than_slides"]["score"])
+
+    assert measured(0.4, 0.03) == measured(0.15, 0.03) == 1.0
+    assert measured(0.4, 0.003) == measured(0.0, 0.03) == 0.0  # it vibrates; it never lifts them
+
+
+def test_a_leg_that_lies_on_the_ground_does_not_carry() -> None:
+    def kneeling(knee_height: float) -> float:
+        columns = episode("Ant-v5", 1000)
+        knees = [part.id for part in morphology_of("Ant-v5").shanks]
+        assert len(knees) == 4
+        columns["body_position"][:, knees[0], 2] = knee_height
+        _, reply = judged("stand still", "Ant-v5", columns)
+        return float(reply["criteria"]["only_what_carries_it_touches_the_ground"]["score"])
+
+    assert (kneeling(0.3), kneeling(0.03)) == (1.0, 0.0)
 
 
 def test_one_that_stays_on_the_ground_does_not_hop() -> None:

@@ -113,6 +113,7 @@ def moved(pose: str, motion: tuple[float, float, float]) -> RecordedEpisode:
             "heading": heading,
             "body_position": bodies,
             "body_velocity": np.gradient(bodies, dt, axis=0),
+            "foot_height": 0.1 * (held["foot_contact"] == 0),
             **held,
             "terminated": np.zeros(steps, bool),
             "truncated": np.arange(steps) == steps - 1,
@@ -156,6 +157,16 @@ def test_cheats_get_about_as_asked_and_standing_is_no_cheat(tmp_path: Path) -> N
     sideways = judged(SIDEWAYS, "lies on its side", tmp_path)
     assert met(sideways, "goes_to_the_right_at_the_speed_asked_for")
     assert judged("stand still", "stands", tmp_path).passed
+
+
+@pytest.mark.parametrize("prompt", [BACKWARD, TURN, SIDEWAYS])
+@pytest.mark.usefixtures("facts")
+def test_who_stands_and_slides_as_asked_does_not_pass(prompt: str, tmp_path: Path) -> None:
+    result = judged(prompt, "stands", tmp_path)
+    assert met(result, "does_not_sink_down")
+    assert met(result, "only_what_carries_it_touches_the_ground")
+    assert not met(result, "steps_rather_than_slides")
+    assert not result.passed
 
 
 @pytest.mark.usefixtures("facts")

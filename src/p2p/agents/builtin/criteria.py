@@ -227,7 +227,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
             builder.add(*ROWS["full_height"])
         was_low = bool(motions & LOWERED)
         if not {word.rstrip("s") for words in parsed.unused for word in words.split()} & _LEGS:
-            require_every_foot(builder)
+            require_every_foot(builder, part)
     builder.moves = any(motions_served) or not motions_served
     builder.window = WHOLE
     if builder.criteria and not builder.has_task and not builder.cannot:
@@ -269,9 +269,7 @@ def _note(parsed: Parsed, builder: CriteriaBuilder) -> str:
         and not builder.quantities[measure.quantity].felt_as
     ]
     if unseen:
-        notes.append(
-            f"The observation does not show what “{unseen[0]}” needs: train with side_info."
-        )
+        notes.append(f"The policy does not observe what “{unseen[0]}” needs; only its reward does.")
     if len(parsed.parts) > 1:
         notes.append("The policy observes the time (observe_time), to know which part it is in.")
     return " ".join(notes)

@@ -75,8 +75,10 @@ SET_DOWN = 0.005
 """At which height of its lowest point a foot is on the ground, in m."""
 LIFT_SECONDS = 1.5
 """Within which every foot that steps is lifted."""
-STANCE_SECONDS = 2.0
-"""Within which every foot that steps stands as well."""
+STEP_SECONDS = 2.0
+"""Within which every foot that steps both stands and swings."""
+LIFTED = 0.01
+"""How high a foot is that swings, as a share of the robot's height: what slides stays below it."""
 
 
 def settle_contact(contact: np.ndarray, on: int, off: int) -> np.ndarray:
@@ -254,17 +256,24 @@ def gait_codes(model: Morphology) -> Iterator[GaitCode]:
         yield GaitCode("skip_match", "match of the touch-downs with skipping", "", None,
                        f"match_skip({{foot_contact}}, {on}, {off})")  # fmt: skip
     if model.spec.feet and not model.starts_lying:
-        lift = f"np.min({_windows('foot_height', LIFT_SECONDS, dt)}.max(axis=-1), axis=-1)"
+        lift = f"np.min({_windows('{foot_height}', LIFT_SECONDS, dt)}.max(axis=-1), axis=-1)"
         yield GaitCode("foot_lift", f"lift of the foot that is lifted least, within {LIFT_SECONDS} "
                        "s", "m", None, lift)  # fmt: skip
         least = "(lambda s: np.min(s, axis=-1) / np.maximum(np.mean(s, axis=-1), 1e-3))({})"
-        stance = f"{_windows('foot_contact', STANCE_SECONDS, dt)}.mean(axis=-1)"
-        new = min(1.0, 2 * dt / STANCE_SECONDS)
-        fading = f"{1 - new:.4g} * self._stance + {new:.4g} * {{foot_contact}}"
-        remembered = Memory("self._stance", f"np.where(start[..., None], 0.5, {fading})")
+        stance = f"{_windows('{foot_contact}', STEP_SECONDS, dt)}.mean(axis=-1)"
         yield GaitCode("least_stance", "time on the ground of the foot that is there least, as a "
-                       f"share of the mean of all feet, within {STANCE_SECONDS:g} s", "",
-                       least.format("self._stance"), least.format(stance), remembered)  # fmt: skip
+                       f"share of the mean of all feet, within {STEP_SECONDS:g} s", "",
+                       least.format("self._stance"), least.format(stance),
+                       _fading_mean("self._stance", "{foot_contact}", dt))  # fmt: skip
+        height = LIFTED * model.standing_height
+        lifted = f"({{foot_height}} > {height:.3g})"
+        swing = f"np.min({_windows(lifted, STEP_SECONDS, dt)}.mean(axis=-1), axis=-1)"
+        # Stiff legs can vibrate over the ground; where forces move the legs, a gait lifts the feet.
+        paid = ("np.min(self._swing, axis=-1)", _fading_mean("self._swing", lifted, dt))
+        reward, memory = paid if model.has_servos else (None, None)
+        yield GaitCode("least_swing", f"share of the time, within {STEP_SECONDS:g} s, in which the "
+                       f"foot that is lifted least is over {height:.2g} m", "",
+                       reward, swing, memory)  # fmt: skip
     if model.spec.feet and not model.starts_lying and model.root is not None:
         yield GaitCode("landings", "number of feet that touch down", "", None,
                        f"count_landings({{foot_contact}}, {on}, {off})")  # fmt: skip
@@ -289,11 +298,18 @@ def gait_codes(model: Morphology) -> Iterator[GaitCode]:
                        angle.format("{heading} - {heading}[:1]"), began)  # fmt: skip
 
 
-def _windows(column: str, seconds: float, dt: float) -> str:
+def _fading_mean(name: str, values: str, dt: float) -> Memory:
+    """What a reward knows of the share of time of each foot: a mean that forgets."""
+    new = min(1.0, 2 * dt / STEP_SECONDS)
+    fading = f"{1 - new:.4g} * {name} + {new:.4g} * {values}"
+    return Memory(name, f"np.where(start[..., None], 0.5, {fading})")
+
+
+def _windows(values: str, seconds: float, dt: float) -> str:
     """Code of the steps around each step, on a last axis."""
     size = max(2, round(seconds / dt))
     ends = f"(({size // 2}, {size - 1 - size // 2}), (0, 0))"
-    padded = f"np.pad(1.0 * {{{column}}}, {ends}, mode='edge')"
+    padded = f"np.pad(1.0 * {values}, {ends}, mode='edge')"
     return f"np.lib.stride_tricks.sliding_window_view({padded}, {size}, axis=0)"
 
 

@@ -339,6 +339,21 @@ class Morphology:
         return usual
 
     @cached_property
+    def has_servos(self) -> bool:
+        """Whether every action is the target of a position servo."""
+        return all(action.kind == "position servo" for action in self.spec.actions)
+
+    @cached_property
+    def shanks(self) -> tuple[BodyEntry, ...]:
+        """The bodies that carry it on their lower end, and begin well above the ground."""
+        pose = usual_pose(self.spec.env_id)
+        if pose is None or not self.free:
+            return ()
+        high = 0.3 * self.standing_height
+        carrying = (self.spec.bodies[foot.body] for foot in self.spec.feet)
+        return tuple(part for part in carrying if pose[0][part.id, 2] > high)
+
+    @cached_property
     def start_height(self) -> float:
         """How high the root is when an episode begins."""
         assert self.root is not None

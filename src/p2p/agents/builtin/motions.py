@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import pi
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row, Scaled
 from p2p.agents.builtin.gaits import SET_DOWN
 from p2p.agents.builtin.goals import RISING, Goal
-from p2p.agents.builtin.lexicon import load_words, manner_of
+from p2p.agents.builtin.lexicon import find_canonical, load_words, manner_of
 from p2p.agents.builtin.measures import Stat
 from p2p.agents.builtin.quantities import lift_key, rise_key
 from p2p.contracts import Category
@@ -255,14 +255,25 @@ def _make_leg_rule(usual: str) -> Rule:
     return rule
 
 
-def require_every_foot(builder: CriteriaBuilder) -> None:
-    """Let no foot of several be carried along, unless something asks for it to be held up."""
-    walks = builder.travelling and builder.stepping and not builder.tumbling
+_SLIDING = frozenset({"slide", "glide", "skate", "shuffle", "slither", "drag", "crawl", "creep"})
+"""Motions whose feet may stay on the ground."""
+
+
+def require_every_foot(builder: CriteriaBuilder, goals: Sequence[Goal]) -> None:
+    """Let no foot be carried along or slide, unless something asks for it."""
     held_up = any(
         m.quantity.startswith(("lift_", "spare_foot", "nose_up")) for m in builder.measures
     )
-    if walks and not held_up and len(builder.model.spec.feet) > 2:
+    if not builder.stepping or builder.tumbling or held_up:
+        return
+    feet = len(builder.model.spec.feet)
+    if builder.travelling and feet > 2:
         builder.add(*ROWS["every_foot"])
+    words = {word for goal in goals for word in (goal.motion, *map(find_canonical, goal.words))}
+    low = any(m.quantity == "foot_lift" for m in builder.measures)
+    slides = low or bool(words & _SLIDING)
+    if (builder.travelling or builder.turning) and feet > 1 and not slides:
+        builder.add(*ROWS["no_sliding"])
 
 
 def _count_steps(builder: CriteriaBuilder, goal: Goal, count: float) -> None:

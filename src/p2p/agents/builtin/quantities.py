@@ -185,6 +185,8 @@ _TURN_RATE_NAMES = (
 )  # fmt: skip
 """Along and about x, y and z: the positive and the negative way."""
 
+_KNEELING = 0.15
+"""Height of a knee, as a share of the robot's, below which the leg under it lies on the ground."""
 _TURNING_ENOUGH = 1.5
 """Turning even faster only carries an agent off: its rate swings with every step of its legs, and
 one that is paid up to a cap turns more than twice as fast as asked to stay above it."""
@@ -349,8 +351,14 @@ def _contact_quantities(model: Morphology) -> Iterator[Quantity]:
     others = [part.id for part in model.below(model.root) if part.id not in model.spec.supports]
     if others and model.spec.supports:
         count = f"np.sum({{ground_contact}}[..., {_format_index(others)}], axis=-1)"
+        all_of_them = count
+        if shanks := [part.id for part in model.shanks]:
+            # A foot that is the end of a leg's body: its contacts do not say what of it is down.
+            knees = f"{{body_position}}[..., {_format_index(shanks)}, 2]"
+            all_of_them += f" + np.sum({knees} < {_KNEELING * model.standing_height:.3g}, axis=-1)"
         yield Quantity("other_contacts", "number of parts on the ground that do not carry it", "",
-                       Code(count, count), "n")  # fmt: skip
+                       Code(all_of_them if model.has_servos else count, all_of_them),
+                       "n")  # fmt: skip
     yield Quantity("penetration", "depth of its lowest point in the ground", "m",
                    Code(None, "{penetration}"), "p", episode_only=True)  # fmt: skip
 
@@ -727,9 +735,9 @@ def _find_mirror_pairs(model: Morphology) -> Iterator[tuple[JointEntry, JointEnt
 def _gait_quantities(model: Morphology) -> Iterator[Quantity]:
     for key, words, unit, reward, judge, memory in gait_codes(model):
         quantity = Quantity(key, words, unit, Code(reward, judge), episode_only=True, memory=memory)
-        if key == "least_stance":
-            # Whoever never sets a foot down is told so by nothing else; one that stands on all of
-            # them is paid no more than one that walks.
+        if key in ("least_stance", "least_swing"):
+            # Whoever never sets a foot down, or lifts it, is told so by nothing else; one that does
+            # so all the time is paid no more than one that walks.
             quantity = replace(quantity, least_weight=0.3, headroom=1.0)
         yield quantity
 
@@ -753,14 +761,13 @@ def _effort_quantities(model: Morphology) -> Iterator[Quantity]:
         observed_change = f"np.mean(np.abs({{action}} - {last}), axis=-1) / 2"
     # A servo's target can leap, and a leap costs nothing by itself; a motor's force is spent. Nor
     # has it a strongest action: a cost that ends at 1 would let the noise of exploration grow.
-    servos = all(a.kind == "position servo" for a in model.spec.actions)
     yield Quantity("effort", "effort (mean square of the actions, as a share of the strongest)",
                    "", Code(square, square), r"\overline{a^2}",
-                   least_weight=1.2 if servos else 0.0,
-                   full_cost=4.0 if servos else 1.0)  # fmt: skip
+                   least_weight=1.2 if model.has_servos else 0.0,
+                   full_cost=4.0 if model.has_servos else 1.0)  # fmt: skip
     yield Quantity("action_change", "change of the actions from step to step, as a share of their "
                    "range", "", Code(observed_change, change), r"\|\Delta a\|", episode_only=True,
-                   least_weight=1.0 if servos else 0.0)  # fmt: skip
+                   least_weight=1.0 if model.has_servos else 0.0)  # fmt: skip
     yield from _joint_strain_quantities(model)
     columns = [joint.qvel_address for joint in model.driven if joint.type == "hinge"]
     if columns:

@@ -265,11 +265,12 @@ LEGGED = {
     "bounds_forward": _moving(FORWARD, "ahead", BOUND),
     "turns_left": Truth(
         _measure(partial(_turning, sign=1.0)), "rad/s",
-        f"heading gained within 1 m of the start, counterclockwise, while {ON_FEET}",
+        f"heading gained within 1 m of the start, counterclockwise, while {ON_FEET}; "
+        "every foot steps",
     ),
     "turns_right": Truth(
         _measure(partial(_turning, sign=-1.0)), "rad/s",
-        f"heading gained within 1 m of the start, clockwise, while {ON_FEET}",
+        f"heading gained within 1 m of the start, clockwise, while {ON_FEET}; every foot steps",
     ),
     "stands_on_feet": Truth(
         _measure(_standing), "share of the time",
