@@ -159,6 +159,9 @@ def test_a_foot_that_is_carried_does_not_step() -> None:
      ("Humanoid-v5", "shuffle forward", False), ("Humanoid-v5", "glide forward", False),
      ("Ant-v5", "crawl forward", False), ("Ant-v5", "stand still", False),
      ("Ant-v5", "walk forward and hardly lift your feet", False),
+     ("Humanoid-v5", "moonwalk", False), ("Humanoid-v5", "walk 2 m forward", False),
+     ("Humanoid-v5", "take three steps forward", False),
+     ("Ant-v5", "turn left by 90 degrees", False),
      ("Walker2d-v5", "walk forward on one leg", False), ("Hopper-v5", "hop forward", False)],
 )  # fmt: skip
 def test_who_walks_or_turns_does_not_slide(env_id: str, prompt: str, asked: bool) -> None:

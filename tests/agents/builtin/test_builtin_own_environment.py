@@ -207,8 +207,34 @@ def test_forward_is_where_it_faces_for_one_that_does_not_see_which_way_that_is()
     request = RewardRequest(prompt="go ahead", env_id=BLIND, criteria=blind, side_info=True)
     recipe = read_recipe(write_reward(request).code)
     assert recipe is not None
-    turning = next(term for term in recipe.terms if term.quantity == "turn_left_rate")
-    assert turning.scale >= 1.0  # one that walks turns as fast as that with every stride
+    assert "turn_left_rate" not in {term.quantity for term in recipe.terms}
+    [veer] = [term for term in recipe.terms if term.quantity == "veer"]
+    assert veer.criteria == ("keeps_its_direction",)
+
+
+def test_who_sways_keeps_its_direction_and_who_drifts_does_not() -> None:
+    """One that does not see its heading learns from what it does now, not from where it got."""
+    code, dt = quantities_of(BLIND)["veer"], get_env_spec(BLIND).dt
+    assert code.memory is not None
+    time = dt * np.arange(1, 401)
+
+    def rates(heading: Any) -> tuple[float, float]:
+        faced, paid = heading[0], []
+        for i, now in enumerate(heading):
+            names = {"np": np, "info": {"heading": now}, "start": i == 0,
+                     "self": SimpleNamespace(_faced=faced)}  # fmt: skip
+            update = code.memory.update.replace("{heading}", 'info["heading"]')
+            names["self"]._faced = faced = eval(update, names)  # noqa: S307 - our own text
+            paid.append(eval(str(code.reward_code(side_info=True)), names))  # noqa: S307
+        judge = str(code.judge_code({"heading": heading}))
+        judged = eval(judge, {"np": np, "trajectory": {"heading": heading}})  # noqa: S307
+        return float(np.mean(np.abs(paid[-100:]))), float(np.mean(judged))
+
+    swaying, drifting = 0.1 * np.sin(2 * np.pi * 1.5 * time), 0.2 * time
+    paid, judged = rates(swaying)
+    assert paid < 0.05  # its own rate is 0.6 rad/s on average
+    assert abs(judged) < 0.02
+    assert rates(drifting) == pytest.approx((0.2, 0.2), rel=0.1)
 
 
 def test_where_it_faces_is_paid_and_judged_from_the_start_of_each_episode() -> None:

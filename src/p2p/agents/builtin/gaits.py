@@ -77,6 +77,8 @@ LIFT_SECONDS = 1.5
 """Within which every foot that steps is lifted."""
 STEP_SECONDS = 2.0
 """Within which every foot that steps both stands and swings."""
+VEER_SECONDS = 3.0
+"""Over which a turning rate is no swaying of its strides."""
 LIFTED = 0.01
 """How high a foot is that swings, as a share of the robot's height: what slides stays below it."""
 
@@ -296,6 +298,19 @@ def gait_codes(model: Morphology) -> Iterator[GaitCode]:
         yield GaitCode("facing", "angle between where it faces and where it faced at the start",
                        "rad", angle.format("{heading} - self._began_facing"),
                        angle.format("{heading} - {heading}[:1]"), began)  # fmt: skip
+        if not model.knows_heading:
+            # How far its heading is ahead of a mean that follows it is seen in what it does now:
+            # a step's own rate is mostly sway, and what it has turned so far it cannot know.
+            ahead = "np.arctan2(np.sin({heading} - self._faced), np.cos({heading} - self._faced))"
+            follow = f"self._faced + {min(1.0, dt / VEER_SECONDS):.4g} * {ahead}"
+            yield GaitCode(
+                "veer",
+                f"counterclockwise turning rate over {VEER_SECONDS:g} s",
+                "rad/s",
+                f"{ahead} / {VEER_SECONDS:g}",
+                f"np.diff(np.unwrap({{heading}}), prepend={{heading}}[:1]) / {dt:.6g}",
+                Memory("self._faced", f"np.where(start, {{heading}}, {follow})"),
+            )
 
 
 def _fading_mean(name: str, values: str, dt: float) -> Memory:

@@ -255,8 +255,12 @@ def _make_leg_rule(usual: str) -> Rule:
     return rule
 
 
-_SLIDING = frozenset({"slide", "glide", "skate", "shuffle", "slither", "drag", "crawl", "creep"})
+_SLIDING = frozenset(
+    {"slide", "glide", "skate", "shuffle", "slither", "drag", "crawl", "creep", "moonwalk"}
+)
 """Motions whose feet may stay on the ground."""
+_ENDS_THERE = ("m", "lengths", "times", "rad")
+"""Who goes so far, takes so many steps or turns so much may stand still after that."""
 
 
 def require_every_foot(builder: CriteriaBuilder, goals: Sequence[Goal]) -> None:
@@ -271,8 +275,9 @@ def require_every_foot(builder: CriteriaBuilder, goals: Sequence[Goal]) -> None:
         builder.add(*ROWS["every_foot"])
     words = {word for goal in goals for word in (goal.motion, *map(find_canonical, goal.words))}
     low = any(m.quantity == "foot_lift" for m in builder.measures)
-    slides = low or bool(words & _SLIDING)
-    if (builder.travelling or builder.turning) and feet > 1 and not slides:
+    ends = any(goal.amount_in(unit) is not None for goal in goals for unit in _ENDS_THERE)
+    goes_on = (builder.travelling or builder.turning) and not ends and "return" not in words
+    if goes_on and feet > 1 and not low and not words & _SLIDING:
         builder.add(*ROWS["no_sliding"])
 
 

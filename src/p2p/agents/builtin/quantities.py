@@ -738,7 +738,9 @@ def _gait_quantities(model: Morphology) -> Iterator[Quantity]:
         if key in ("least_stance", "least_swing"):
             # Whoever never sets a foot down, or lifts it, is told so by nothing else; one that does
             # so all the time is paid no more than one that walks.
-            quantity = replace(quantity, least_weight=0.3, headroom=1.0)
+            # A tenth of the time is the least that is asked of a swing; a walk has three.
+            more = 2.0 if key == "least_swing" else 1.0
+            quantity = replace(quantity, least_weight=0.3, headroom=more)
         yield quantity
 
 

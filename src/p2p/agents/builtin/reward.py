@@ -470,7 +470,7 @@ def _aimed_shape(
     scale = max(abs(aim), 3 * abs(threshold) if missed else _LEAST_SCALE)
     if measure.low is not None and measure.high is not None:
         scale = measure.high - measure.low  # or one that stands would be paid for crouching
-    if not aim and quantity.unit == "rad/s":  # every stride turns it to and fro
+    if not aim and quantity.unit == "rad/s" and not quantity.memory:  # strides turn it to and fro
         scale = max(scale, _STRIDE_TURNS)
     if not aim and missed:  # and every stroke pushes it aside
         scale = max(scale, quantity.headroom * abs(threshold))
