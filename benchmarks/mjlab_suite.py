@@ -387,10 +387,12 @@ def report(rows: list[Row], about: list[Row]) -> str:
     )
     if again:
         then = [row for row in rows if row["outcome"] == "passed"]
+        left = sum("again" not in row for row in rows)
         counted += (
-            " The verdict is that of today's criteria on 16 unseen episodes. The sessions wrote "
-            f"theirs, and the rewards that were trained on, before these: by them {len(then)} "
-            f"passed, {sum(not row['truth'] for row in then)} of them falsely."
+            "\n\nThe sessions wrote their criteria, and the rewards that were trained on, before "
+            f"today's: by them {len(then)} passed, {sum(not row['truth'] for row in then)} of them "
+            f"falsely. The verdict is by today's criteria, some of which were made for those, on "
+            f"{UNSEEN} unseen episodes; {left} that had not passed were not judged again."
         )
     header = ["robot", "prompts run", "passed", "ground truth met", "false passes", "false fails"]
     columns = [

@@ -72,6 +72,12 @@ GALLERY = (
         "InvertedDoublePendulum-v5",
         begin_s=0.0,
     ),
+    Pictured("go1-trot.webp", "trot forward at 1.5 m/s", "Mjlab-Velocity-Flat-Unitree-Go1"),
+    Pictured(
+        "go1-pace.webp",
+        "pace forward, both left legs together, then both right legs",
+        "Mjlab-Velocity-Flat-Unitree-Go1",
+    ),
 )
 
 
