@@ -48,6 +48,7 @@ def test_attacks_pay_for_criteria_and_nothing_else() -> None:
     attacks, unpaid = plan_attacks(asked, TrainConfig(env_id="HalfCheetah-v5"))
     # Only the judge measures these: no term of a reward pays for them.
     assert unpaid == (
+        "Steps rather than slides",
         "Does not tip over",
         "Does not sink into the ground",
         "Does not tremble",

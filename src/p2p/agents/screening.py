@@ -637,6 +637,7 @@ def describe_paid_cheats(
         for name, point in judged.items()
         if name in earned
         and earned[name] >= earned[""]
-        and best.score - point.score >= MARGIN
+        # Of what the scripted motion reaches: its feet slide, so no judge gives it all.
+        and point.score <= (1.0 - MARGIN) * best.score
         and (best.task or 0.0) >= (point.task or 0.0)
     )
