@@ -28,6 +28,7 @@ from unstable.matchmaking import Env, Episode, GamesInFlight, Job, Matchmaker
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.utils.handles import call_within, inside_ray_actor, send
+from unstable.utils.interrupts import check_interrupt
 from unstable.utils.logging import is_power_of_ten, setup_logger, summarize_error
 from unstable.utils.plugins import load_plugins
 from unstable.utils.templates import add_templates
@@ -441,6 +442,7 @@ class Collector:
         self._push_transcript(job, result, self.counts["eval_games"])
 
     def _post_failure(self, job: Job, failure: BaseException) -> None:
+        check_interrupt()  # which may be why it failed
         kind = "failed" if job.meta.type == "train" else "eval_failed"
         self.counts[kind] += 1
         if job.meta.type == "train":

@@ -19,6 +19,7 @@ from unstable.config import ConfigError, RunConfig, make_config
 from unstable.console import describe_plan
 from unstable.dashboard import make_view
 from unstable.dashboard.drawing import draw_run
+from unstable.engines import EngineError, adapters
 from unstable.interface import Run
 from unstable.run.progress import Progress
 from unstable.utils.interrupts import interrupt as raise_interrupt
@@ -125,6 +126,33 @@ def test_interrupted_train_leaves_a_resumable_run(
     step = run.step
     assert 1 <= step < 50
     assert run.resume(step + 1, quiet=True).step == step + 1
+
+
+def test_a_game_that_fails_of_an_interrupt_is_not_reported(
+    values: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    read, sent = adapters._read_files, []
+
+    def lose(folder: str) -> Any:
+        if "iteration-1" in folder and not sent:
+            sent.append(1)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+            raise EngineError(f"cannot read the adapter at {folder}")
+        return read(folder)
+
+    on_term = signal.signal(signal.SIGTERM, raise_interrupt)
+    monkeypatch.setattr(adapters, "_read_files", lose)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            unstable.train(values, quiet=True, updates=50, output_dir=str(tmp_path))
+    finally:
+        signal.signal(signal.SIGTERM, on_term)
+    assert sent
+    assert "failed game" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
