@@ -46,26 +46,25 @@ from p2p.agents.builtin.judge import write_judge
 from p2p.agents.judge_agent import judge_trajectories
 from p2p.agents.judge_code import trajectory_columns
 from p2p.agents.requests import IntentRequest, JudgeRequest
+from p2p.benchmark.attack import record_unseen_episodes
 from p2p.benchmark.measuring import EPISODES, NotPlayable, play_policy, policy_file
 from p2p.benchmark.suite import Case, load_suite
 from p2p.benchmark.truth import TRUTHS
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Intent
 from p2p.event_log import read_events
+from p2p.files import read_lines
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import STATUS
 from p2p.resource_auto import detect_machine
-from p2p.session.early_stop import FIRST_CONFIRMATION_BLOCK
 from p2p.training.env_spec import get_env_spec
-from p2p.training.evaluation import evaluation_seed, play_episodes
-from p2p.training.policies.policy import Policy
 
 NAME, SUITE = "mjlab_suite", "mjlab"
 SETTINGS = {
     "num_evals": 4, "num_eval_envs": 8, "num_eval_rounds": 1, "target_kl": 0.02, "ent_coef": 0.004,
 }  # fmt: skip
-"""Of a training. With many at once the GPU is full, and what counts is how much a step teaches:
-small rollouts and larger updates learn the same from half the steps or fewer."""
+"""Of a training. Many at once fill the GPU with few environments each, so rollouts are small and
+there are many updates; each may change the policy by twice what the engine's own settings allow."""
 SIZES = {
     "Mjlab-Velocity-Flat-Unitree-G1": {"num_envs": 2048, "total_timesteps": 14_000_000},
     "Mjlab-Velocity-Flat-Unitree-Go1": {"num_envs": 1024, "total_timesteps": 6_000_000},
@@ -278,14 +277,9 @@ def judge_again(case: Case, session: Path, row: Row) -> Row:
     request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=criteria, columns=columns)
     intent = Intent(prompt=prompt, env_id=env_id, criteria=criteria, author="builtin")
     loop = LoopConfig(train=config)
-    seed = evaluation_seed(FIRST_CONFIRMATION_BLOCK)
+    code = write_judge(request).code
     with tempfile.TemporaryDirectory() as folder:
-        files = []
-        played = play_episodes(config, Policy.load(path), episodes=UNSEEN, seed=seed)
-        for number, episode in enumerate(played, seed):
-            files.append(Path(folder) / f"trajectory_seed_{number}.npz")
-            episode.save(files[-1])
-        code = write_judge(request).code
+        files = record_unseen_episodes(config, path, Path(folder), UNSEEN)
         judgment = judge_trajectories(intent, code, config, files, step=None, loop=loop)
     scores = {each.id: each for each in judgment.criteria}
     missed = [
@@ -312,7 +306,7 @@ def machine_with_gpu() -> Row:
 
 
 def lines_of(file: Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return list(read_lines(file)) if file.exists() else []
 
 
 def committed_and(file: Path) -> tuple[list[Row], list[Row]]:
@@ -376,7 +370,9 @@ def report(rows: list[Row], about: list[Row]) -> str:
     how = (
         "`p2p run PROMPT --env ID --model builtin --iterations 1 --no-videos`, a session for each "
         f"prompt of the suite `mjlab`, trained on a GPU with {sizes} environments and for fewer "
-        "steps than a session's own 60 M; prepared and judged on a CPU, in the sandbox. The "
+        f"steps than a session's own 60 M, with target_kl {SETTINGS['target_kl']} and ent_coef "
+        f"{SETTINGS['ent_coef']}; prepared, and judged where it had not passed in training, on a "
+        "CPU in the sandbox. The "
         f"delivered policy is played for {EPISODES} episodes of 20 s on seeds of their own; ground "
         "truth is measured on its positions by plain MuJoCo "
         "([legged.py](../../src/p2p/benchmark/truth/legged.py))."
@@ -391,7 +387,7 @@ def report(rows: list[Row], about: list[Row]) -> str:
         counted += (
             "\n\nThe sessions wrote their criteria, and the rewards that were trained on, before "
             f"today's: by them {len(then)} passed, {sum(not row['truth'] for row in then)} of them "
-            f"falsely. The verdict is by today's criteria, some of which were made for those, on "
+            "falsely. The verdict is by today's criteria, some of which were made for those, on "
             f"{UNSEEN} unseen episodes; {left} that had not passed were not judged again."
         )
     header = ["robot", "prompts run", "passed", "ground truth met", "false passes", "false fails"]

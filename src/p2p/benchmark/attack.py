@@ -222,7 +222,7 @@ def judge_attack(
     config = TrainConfig.model_validate(stored)
     step = choose_step(record, None)
     policy = checkpoint_dir(record, step) / "policy.safetensors"
-    files = _record_episodes(config, policy, record.path / "judged", episodes)
+    files = record_unseen_episodes(config, policy, record.path / "judged", episodes)
     measured = intent.model_copy(update={"criteria": intent.measured})
     by_code = loop.model_copy(update={"vlm_model": "", "use_code_judge": True})
     judgment = judge_trajectories(measured, judge_code, config, files, step=step, loop=by_code)
@@ -248,7 +248,10 @@ def judge_attack(
     return result
 
 
-def _record_episodes(config: TrainConfig, policy: Path, folder: Path, count: int) -> list[Path]:
+def record_unseen_episodes(
+    config: TrainConfig, policy: Path, folder: Path, count: int
+) -> list[Path]:
+    """Play a policy on the starts that confirm a pass; return the files of its episodes."""
     folder.mkdir(parents=True, exist_ok=True)
     seed = evaluation_seed(FIRST_CONFIRMATION_BLOCK)
     played = play_episodes(config, Policy.load(policy), episodes=count, seed=seed)

@@ -29,7 +29,7 @@ from p2p.agents.builtin.motions import (
     ROWS,
     RULES,
     WAYS,
-    require_every_foot,
+    require_steps,
     slow_motion,
     unmeasured_manners,
 )
@@ -227,7 +227,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
             builder.add(*ROWS["full_height"])
         was_low = bool(motions & LOWERED)
         if not {word.rstrip("s") for words in parsed.unused for word in words.split()} & _LEGS:
-            require_every_foot(builder, part)
+            require_steps(builder, part)
     builder.moves = any(motions_served) or not motions_served
     builder.window = WHOLE
     if builder.criteria and not builder.has_task and not builder.cannot:

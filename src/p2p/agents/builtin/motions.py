@@ -263,7 +263,7 @@ _ENDS_THERE = ("m", "lengths", "times", "rad")
 """Who goes so far, takes so many steps or turns so much may stand still after that."""
 
 
-def require_every_foot(builder: CriteriaBuilder, goals: Sequence[Goal]) -> None:
+def require_steps(builder: CriteriaBuilder, goals: Sequence[Goal]) -> None:
     """Let no foot be carried along or slide, unless something asks for it."""
     held_up = any(
         m.quantity.startswith(("lift_", "spare_foot", "nose_up")) for m in builder.measures
@@ -274,10 +274,10 @@ def require_every_foot(builder: CriteriaBuilder, goals: Sequence[Goal]) -> None:
     if builder.travelling and feet > 2:
         builder.add(*ROWS["every_foot"])
     words = {word for goal in goals for word in (goal.motion, *map(find_canonical, goal.words))}
-    low = any(m.quantity == "foot_lift" for m in builder.measures)
+    lift_is_measured = any(m.quantity == "foot_lift" for m in builder.measures)
     ends = any(goal.amount_in(unit) is not None for goal in goals for unit in _ENDS_THERE)
     goes_on = (builder.travelling or builder.turning) and not ends and "return" not in words
-    if goes_on and feet > 1 and not low and not words & _SLIDING:
+    if goes_on and feet > 1 and not lift_is_measured and not words & _SLIDING:
         builder.add(*ROWS["no_sliding"])
 
 

@@ -351,13 +351,13 @@ def _contact_quantities(model: Morphology) -> Iterator[Quantity]:
     others = [part.id for part in model.below(model.root) if part.id not in model.spec.supports]
     if others and model.spec.supports:
         count = f"np.sum({{ground_contact}}[..., {_format_index(others)}], axis=-1)"
-        all_of_them = count
+        with_shanks = count
         if shanks := [part.id for part in model.shanks]:
             # A foot that is the end of a leg's body: its contacts do not say what of it is down.
             knees = f"{{body_position}}[..., {_format_index(shanks)}, 2]"
-            all_of_them += f" + np.sum({knees} < {_KNEELING * model.standing_height:.3g}, axis=-1)"
+            with_shanks += f" + np.sum({knees} < {_KNEELING * model.standing_height:.3g}, axis=-1)"
         yield Quantity("other_contacts", "number of parts on the ground that do not carry it", "",
-                       Code(all_of_them if model.has_servos else count, all_of_them),
+                       Code(with_shanks if model.has_servos else count, with_shanks),
                        "n")  # fmt: skip
     yield Quantity("penetration", "depth of its lowest point in the ground", "m",
                    Code(None, "{penetration}"), "p", episode_only=True)  # fmt: skip
